@@ -34,6 +34,8 @@ pub(crate) enum List {
     Stream = 11,
     Realms = 12,
     EventTypes = 13,
+    /// Deliveries in flight, whose places are of their own.
+    InFlight = 14,
 }
 
 /// The cursor behind an item.

@@ -111,6 +111,8 @@ pub(crate) struct Inner {
     outcomes: Outcomes,
     /// Where listeners join.
     pub(crate) tails: mpsc::Sender<tail::Join>,
+    /// Who reads what it missed of the log.
+    pub(crate) catch_ups: Arc<tail::CatchUps>,
     /// What happened here, for pictures.
     counting: Arc<Counting>,
     /// By tenant; hardly any tenant has one.
@@ -238,6 +240,7 @@ impl Engine {
             exposure_lock: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),
             tails,
+            catch_ups: Arc::default(),
             counting: Arc::clone(&counting),
             checks: RwLock::default(),
             intake: Mutex::new(Some(intake_handle)),

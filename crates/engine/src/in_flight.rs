@@ -12,8 +12,10 @@ use crate::error::Result;
 use crate::scheduler::Input;
 use crate::waiting::PATIENCE;
 
-/// Deliveries in flight that one list looks at.
+/// Deliveries in flight that one list looks at: of those that this node works on, and of those whose leases are written
+/// down.
 const IN_FLIGHT_MAX: usize = 1_000;
+const WRITTEN_MAX: usize = 10_000;
 
 impl Engine {
     /// Deliveries of a tenant. In flight are those that this node works on, and those whose leases are written
@@ -28,9 +30,15 @@ impl Engine {
             return Ok(self.store().deliveries(tenant, filter, listing).await?);
         }
         let mut found: BTreeMap<u64, Delivery> = BTreeMap::new();
-        let all = Listing::newest(IN_FLIGHT_MAX);
-        let written = self.store().deliveries(tenant, filter.clone(), all).await?.items;
-        found.extend(written.into_iter().map(|delivery| (delivery.seq, delivery)));
+        let mut next = Listing::newest(IN_FLIGHT_MAX);
+        loop {
+            let page = self.store().deliveries(tenant, filter.clone(), next).await?;
+            found.extend(page.items.into_iter().map(|delivery| (delivery.seq, delivery)));
+            if !page.more || found.len() >= WRITTEN_MAX {
+                break;
+            }
+            next.after = page.last;
+        }
         for id in self.under_way(tenant, filter.subscription).await {
             let Some(delivery) = self.store().delivery(tenant, id).await? else { continue };
             // It may have ended since.

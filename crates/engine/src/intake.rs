@@ -19,7 +19,7 @@ use posthorn_domain::limits::{DELIVER_AT_AHEAD_MAX, RETENTION_MIN};
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
     CatalogVersion, Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency,
-    LaneKey, Shard, Span, TenantId, Timestamp, TopicName, alternatives,
+    IdempotencyKey, LaneKey, Shard, Span, TenantId, Timestamp, TopicName, alternatives,
 };
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -69,6 +69,8 @@ pub struct Publish {
     pub payload: Bytes,
     /// Protection against publishing twice.
     pub idempotency: Option<Idempotency>,
+    /// What the publisher calls it, where that is not the key of `idempotency`.
+    pub publisher_id: Option<IdempotencyKey>,
     /// When it is to be delivered; a time in the past means now.
     pub deliver_at: Option<Timestamp>,
     /// How long it is kept once its deliveries have ended, where that is shorter than usual.
@@ -226,10 +228,12 @@ impl Handle {
         let room = gauge.room(batch.len()).await;
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
+        // In the order of the call: lists, replays and streams go by them.
+        let ids = self.chance.event_ids(now, batch.len());
         let mut slice = Slice::default();
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        for publish in batch {
+        for (publish, id) in batch.into_iter().zip(ids) {
             if publish.topic.is_reserved() {
                 let e = Error::TopicReserved(publish.topic);
                 refused(&e);
@@ -242,7 +246,7 @@ impl Handle {
                 continue;
             }
             let event = Arc::new(Event {
-                id: self.chance.event_id(now),
+                id,
                 tenant,
                 topic: publish.topic,
                 event_type: publish.event_type,
@@ -251,7 +255,9 @@ impl Handle {
                 content_type: publish.content_type,
                 payload: publish.payload,
                 accepted_at: now,
-                publisher_id: publish.idempotency.as_ref().map(|own| own.key.clone()),
+                publisher_id: publish
+                    .publisher_id
+                    .or_else(|| publish.idempotency.as_ref().map(|own| own.key.clone())),
                 deliver_at: publish.deliver_at.filter(|at| *at > now),
                 retention: publish.retention,
                 expunged_at: None,
@@ -465,8 +471,9 @@ impl Intake {
             true => now,
             false => pending.event.begins_at(),
         };
-        let new = |found: crate::matching::Match| NewDelivery {
-            id: self.chance.delivery_id(now),
+        let ids = self.chance.delivery_ids(now, plan.matches.len());
+        let new = |(found, id): (crate::matching::Match, _)| NewDelivery {
+            id,
             subscription: found.subscription,
             lane: found.lane,
             due_at,
@@ -475,7 +482,7 @@ impl Intake {
             event: Arc::clone(&pending.event),
             idempotency: pending.idempotency.clone(),
             catalog: plan.version,
-            deliveries: plan.matches.into_iter().map(new).collect(),
+            deliveries: plan.matches.into_iter().zip(ids).map(new).collect(),
         }
     }
 

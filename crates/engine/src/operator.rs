@@ -52,6 +52,7 @@ impl Engine {
             content_type: event.content_type,
             payload: event.payload,
             idempotency: None,
+            publisher_id: None,
             // Again means now; how long it may be kept is a property of what it says.
             deliver_at: None,
             retention: event.retention,

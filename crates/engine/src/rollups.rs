@@ -10,7 +10,7 @@
 //! before. So a repeat counts nothing twice. What was counted and not written when the process is killed is
 //! missing from the pictures, and from nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -55,11 +55,13 @@ struct Sheet {
 /// A sheet while a batch is counted on it.
 pub(crate) struct Counted<'a>(MutexGuard<'a, Sheet>);
 
-/// What was counted in the present minute, and in those that are not written yet.
+/// What was counted in the present minute and the one before, and in those that are not written yet.
 struct Book {
     /// The account in the store. A clock that is set back begins another, since minutes that were let go of
     /// would be replaced by what is counted in them again.
     node: NodeId,
+    /// What is to be written to accounts of before.
+    closed: VecDeque<(NodeId, MinuteRollup)>,
     number: u64,
     minute: Timestamp,
     taken: Option<Instant>,
@@ -76,6 +78,7 @@ impl Counting {
     ) -> Self {
         let book = Book {
             node,
+            closed: VecDeque::new(),
             number: 0,
             minute: Timestamp::MIN,
             taken: None,
@@ -144,7 +147,7 @@ impl Counting {
         let soon = |taken: Instant| taken.elapsed() < after;
         {
             let book = self.book.lock();
-            if book.changed.is_empty() && book.taken.is_some_and(soon) {
+            if book.is_written() && book.taken.is_some_and(soon) {
                 return None;
             }
         }
@@ -157,7 +160,7 @@ impl Counting {
         }
         let mut book = self.book.lock();
         let taken = book.take(minute);
-        let more = !book.changed.is_empty();
+        let more = !book.is_written();
         drop(book);
         if more {
             self.tell();
@@ -236,16 +239,30 @@ impl Book {
         if counts.is_empty() {
             return;
         }
+        if minute < self.kept_from() {
+            self.begin_anew(minute);
+        }
         self.pages.entry((minute, scope.clone())).or_default().add(counts);
         self.changed.insert((minute, scope));
     }
 
     fn take(&mut self, minute: Timestamp) -> Option<Rollups> {
         self.taken = Some(Instant::now());
-        if minute < self.minute {
-            self.begin_anew();
+        if minute < self.kept_from() {
+            self.begin_anew(minute);
         }
-        self.minute = minute;
+        self.minute = self.minute.max(minute);
+        if let Some((node, _)) = self.closed.front() {
+            let node = *node;
+            let mut minutes = Vec::new();
+            while minutes.len() < ROWS_MAX
+                && let Some((_, row)) = self.closed.pop_front_if(|(of, _)| *of == node)
+            {
+                minutes.push(row);
+            }
+            self.number += 1;
+            return Some(Rollups { node, number: self.number, minutes });
+        }
         let mut minutes = Vec::with_capacity(self.changed.len().min(ROWS_MAX));
         while minutes.len() < ROWS_MAX
             && let Some(key) = self.changed.pop_first()
@@ -255,9 +272,10 @@ impl Book {
                 minutes.push(MinuteRollup { scope, minute, counts });
             }
         }
-        // What is over and written is let go of.
-        let changed = &self.changed;
-        self.pages.retain(|key, _| key.0 >= minute || changed.contains(key));
+        // What is over and written is let go of, a minute later: a batch may have looked at the clock before it
+        // was its turn.
+        let (kept, changed) = (self.kept_from(), &self.changed);
+        self.pages.retain(|key, _| key.0 >= kept || changed.contains(key));
         if minutes.is_empty() {
             return None;
         }
@@ -265,12 +283,27 @@ impl Book {
         Some(Rollups { node: self.node, number: self.number, minutes })
     }
 
-    /// Goes on in an account that has nothing in it: only what is not written yet is taken along.
-    fn begin_anew(&mut self) {
+    /// All pages from this minute on are here.
+    fn kept_from(&self) -> Timestamp {
+        self.minute.minus(RollupStep::Minute.span())
+    }
+
+    fn is_written(&self) -> bool {
+        self.changed.is_empty() && self.closed.is_empty()
+    }
+
+    /// Goes on in an account that has nothing in it. What is not written yet belongs to the one of before.
+    fn begin_anew(&mut self, minute: Timestamp) {
+        for key in std::mem::take(&mut self.changed) {
+            if let Some(counts) = self.pages.get(&key).copied() {
+                let (minute, scope) = key;
+                self.closed.push_back((self.node, MinuteRollup { scope, minute, counts }));
+            }
+        }
+        self.pages.clear();
         let next = u128::from_be_bytes(*self.node.as_bytes()).wrapping_add(1);
         self.node = NodeId::from_bytes(next.to_be_bytes());
-        let changed = &self.changed;
-        self.pages.retain(|key, _| changed.contains(key));
+        self.minute = minute;
     }
 }
 
@@ -374,10 +407,12 @@ mod tests {
         let scope = || RollupScope::Subscription(subscription(1));
         let taken = counting.take(minute(3), GATHER);
         assert_eq!(published(taken), [(1, scope(), 2), (2, scope(), 1), (3, scope(), 1)]);
-        assert_eq!(counting.book.lock().pages.len(), 1, "the present minute goes on");
-        tokio::time::advance(GATHER).await;
-        assert_eq!(counting.take(minute(4), GATHER), None);
-        assert_eq!(counting.book.lock().pages.len(), 0);
+        assert_eq!(counting.book.lock().pages.len(), 2, "the present minute and the one before");
+        for (at, pages) in [(4, 1), (5, 0)] {
+            tokio::time::advance(GATHER).await;
+            assert_eq!(counting.take(minute(at), GATHER), None);
+            assert_eq!(counting.book.lock().pages.len(), pages, "{at}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -407,6 +442,52 @@ mod tests {
             tokio::time::advance(GATHER).await;
         }
         assert_eq!(nodes.len(), 2);
+    }
+
+    /// A batch looks at the clock, and then waits for its turn.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_counted_at_the_edge_of_a_minute_is_added_to_it() {
+        let counting = counting();
+        let count = |at| counting.intake(minute(at)).published(tenant(1));
+        count(1);
+        count(1);
+        let first = counting.take(minute(1), GATHER).expect("something is new");
+        tokio::time::advance(GATHER).await;
+        assert_eq!(counting.take(minute(2), GATHER), None);
+        count(1);
+        tokio::time::advance(GATHER).await;
+        let second = counting.take(minute(2), GATHER).expect("something is new");
+        assert_eq!(first.node, second.node);
+        assert_eq!(second.minutes[0].counts.published, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_counts_nothing_twice() {
+        let counting = counting();
+        let count = |at| counting.intake(minute(at)).published(tenant(1));
+        for at in [4, 10] {
+            count(at);
+            assert!(counting.take(minute(at), GATHER).is_some());
+            tokio::time::advance(GATHER).await;
+        }
+        for at in [10, 4, 5, 10] {
+            count(at);
+        }
+        let mut rows: BTreeMap<(NodeId, i64), u64> = BTreeMap::new();
+        while let Some(taken) = counting.take(minute(10), GATHER) {
+            let node = taken.node;
+            for (at, scope, count) in published(Some(taken)) {
+                if scope == RollupScope::Server {
+                    // A row replaces itself.
+                    rows.insert((node, at), count);
+                }
+            }
+        }
+        let of = |at| rows.iter().filter(|row| row.0.1 == at).map(|row| *row.1).sum::<u64>();
+        assert_eq!((of(4), of(5), of(10)), (1, 1, 3), "{rows:?}");
+        let first = NodeId::new(minute(0), 1);
+        assert!(!rows.contains_key(&(first, 4)), "what was written of it stays: {rows:?}");
+        assert_eq!(rows.get(&(first, 10)), Some(&2), "{rows:?}");
     }
 
     #[tokio::test(start_paused = true)]

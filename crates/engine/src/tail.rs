@@ -4,24 +4,29 @@
 //! and nobody costs nothing. It looks when something was committed here, and once a second for what others
 //! committed. Each tenant has a channel of a bounded number of items: a listener that does not keep up skips
 //! what it missed, and is told how much. One that comes back with a [`TailCursor`] first reads by itself what
-//! came since, and then joins the others exactly where that ends.
+//! came since ([`catch_up`]), of the last day, and then joins the others exactly where that ends.
 //!
 //! What is told has no payloads, responses or requests in it: they may be large, and can be asked for.
+
+mod catch_up;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use posthorn_domain::{Event, TenantId};
-use posthorn_store::{AttemptMade, FollowAsk, FollowedItem, Place, Store};
+use posthorn_domain::{Event, Span, TenantId, Timestamp};
+use posthorn_store::{AttemptMade, EventLine, FollowAsk, Followed, FollowedItem, LogPlace, Store};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result, chain};
 use crate::metrics;
+
+pub(crate) use catch_up::CatchUps;
+use catch_up::{Page, Want};
 
 /// Items that are kept for a listener who is behind.
 const BACKLOG: usize = 256;
@@ -31,6 +36,8 @@ const PAGE: usize = 100;
 const POLL: Duration = Duration::from_secs(1);
 /// How long commits are gathered before it is looked.
 const GATHER: Duration = Duration::from_millis(50);
+/// How far back a listener may begin.
+const RESUME_MAX: Span = Span::from_secs(24 * 60 * 60);
 /// Listeners that may wait for the follower at once.
 pub(crate) const JOINS: usize = 64;
 
@@ -38,9 +45,9 @@ pub(crate) const JOINS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TailCursor {
     /// The last event it has heard of.
-    pub events: Place,
+    pub events: LogPlace,
     /// The last attempt.
-    pub attempts: Place,
+    pub attempts: LogPlace,
 }
 
 /// Something that happened.
@@ -64,28 +71,25 @@ pub enum Heard {
     Item(Arc<TailItem>),
     /// It did not keep up, and so many items of its tenant went by.
     Skipped(u64),
+    /// It was away for long: what is older was passed over.
+    TooOld(Timestamp),
 }
 
 /// An item on its way, with its place in its log.
 #[derive(Clone, Debug)]
 struct Told {
-    place: Place,
+    place: LogPlace,
     item: Arc<TailItem>,
 }
 
 impl Told {
-    fn event(found: FollowedItem<Event>) -> Self {
-        let FollowedItem { place, mut item, .. } = found;
-        let payload_bytes = item.payload.len();
-        item.payload = Bytes::new();
-        Self { place, item: Arc::new(TailItem::Event { event: item, payload_bytes }) }
+    fn event(found: FollowedItem<EventLine>) -> Self {
+        let FollowedItem { place, item: EventLine { event, payload_bytes }, .. } = found;
+        Self { place, item: Arc::new(TailItem::Event { event, payload_bytes }) }
     }
 
     fn attempt(found: FollowedItem<AttemptMade>) -> Self {
-        let FollowedItem { place, mut item, .. } = found;
-        item.line.attempt.response = Bytes::new();
-        item.line.attempt.request = None;
-        Self { place, item: Arc::new(TailItem::Attempt(item)) }
+        Self { place: found.place, item: Arc::new(TailItem::Attempt(found.item)) }
     }
 }
 
@@ -138,21 +142,29 @@ pub(crate) struct Follower {
     pub(crate) joins: mpsc::Receiver<Join>,
 }
 
+/// Where the follower stands.
+struct Standing {
+    cursor: TailCursor,
+    /// Attempts that were read and are told once all events of before are: so an event is told before what was tried
+    /// of it.
+    held: Option<Followed<AttemptMade>>,
+}
+
 impl Follower {
     /// Runs until nobody can join any more.
     pub(crate) async fn run(mut self) {
         let mut channels: BTreeMap<TenantId, broadcast::Sender<Told>> = BTreeMap::new();
-        let mut cursor: Option<TailCursor> = None;
+        let mut standing: Option<Standing> = None;
         loop {
             channels.retain(|_, channel| channel.receiver_count() > 0);
             self.hints.active.store(!channels.is_empty(), Ordering::Relaxed);
             if channels.is_empty() {
-                cursor = None;
+                standing = None;
                 let Some(join) = self.joins.recv().await else { return };
-                self.join(join, &mut channels, &mut cursor).await;
+                self.join(join, &mut channels, &mut standing).await;
                 continue;
             }
-            let Some(at) = &mut cursor else {
+            let Some(at) = &mut standing else {
                 channels.clear();
                 continue;
             };
@@ -160,7 +172,7 @@ impl Follower {
                 Ok(true) => {
                     // Others want to join in between.
                     while let Ok(join) = self.joins.try_recv() {
-                        self.join(join, &mut channels, &mut cursor).await;
+                        self.join(join, &mut channels, &mut standing).await;
                     }
                     continue;
                 }
@@ -173,7 +185,7 @@ impl Follower {
             tokio::select! {
                 biased;
                 join = self.joins.recv() => match join {
-                    Some(join) => self.join(join, &mut channels, &mut cursor).await,
+                    Some(join) => self.join(join, &mut channels, &mut standing).await,
                     None => return,
                 },
                 () = self.hints.some.notified() => tokio::time::sleep(GATHER).await,
@@ -187,12 +199,16 @@ impl Follower {
         &self,
         join: Join,
         channels: &mut BTreeMap<TenantId, broadcast::Sender<Told>>,
-        cursor: &mut Option<TailCursor>,
+        standing: &mut Option<Standing>,
     ) {
-        let since = match *cursor {
-            Some(since) => since,
+        let since = match standing {
+            Some(standing) => {
+                // It was read without this tenant.
+                standing.held = None;
+                standing.cursor
+            }
             None => match end(&*self.store).await {
-                Ok(end) => *cursor.insert(end),
+                Ok(cursor) => standing.insert(Standing { cursor, held: None }).cursor,
                 Err(e) => {
                     drop(join.reply.send(Err(e)));
                     return;
@@ -207,7 +223,7 @@ impl Follower {
 
 /// Where the log ends now.
 async fn end(store: &dyn Store) -> posthorn_store::Result<TailCursor> {
-    let ask = FollowAsk { tenants: Vec::new(), after: None, limit: 0 };
+    let ask = FollowAsk { tenants: Vec::new(), after: None, since: None, limit: 0 };
     let events = store.events_after(ask.clone()).await?.last;
     let attempts = store.attempts_after(ask).await?.last;
     Ok(TailCursor { events, attempts })
@@ -217,7 +233,7 @@ async fn end(store: &dyn Store) -> posthorn_store::Result<TailCursor> {
 async fn read(
     store: &dyn Store,
     channels: &BTreeMap<TenantId, broadcast::Sender<Told>>,
-    at: &mut TailCursor,
+    at: &mut Standing,
 ) -> posthorn_store::Result<bool> {
     let tenants: Vec<TenantId> = channels.keys().copied().collect();
     let tell = |tenant: TenantId, told: Told| {
@@ -226,29 +242,48 @@ async fn read(
             let _ = channel.send(told);
         }
     };
-    let ask = |after| FollowAsk { tenants: tenants.clone(), after: Some(after), limit: PAGE };
-    // Attempts are asked for first and told last: so an event is told before what was tried of it.
-    let attempts = store.attempts_after(ask(at.attempts)).await?;
-    let events = store.events_after(ask(at.events)).await?;
-    at.events = events.last;
-    at.attempts = attempts.last;
+    let ask = |after| FollowAsk {
+        tenants: tenants.clone(),
+        after: Some(after),
+        since: None,
+        limit: PAGE,
+    };
+    // Attempts are asked for first and told last.
+    if at.held.is_none() {
+        at.held = Some(store.attempts_after(ask(at.cursor.attempts)).await?);
+    }
+    let events = store.events_after(ask(at.cursor.events)).await?;
+    at.cursor.events = events.last;
     for found in events.items {
         tell(found.tenant, Told::event(found));
     }
+    if events.more {
+        return Ok(true);
+    }
+    let Some(attempts) = at.held.take() else { return Ok(false) };
+    at.cursor.attempts = attempts.last;
     for found in attempts.items {
         tell(found.tenant, Told::attempt(found));
     }
-    Ok(events.more || attempts.more)
+    Ok(attempts.more)
 }
 
 /// A listener.
 pub struct Tail {
     store: Arc<dyn Store>,
+    catch_ups: Arc<CatchUps>,
     tenant: TenantId,
     channel: broadcast::Receiver<Told>,
     cursor: TailCursor,
     /// Whether it still reads by itself what it has missed.
     behind: bool,
+    /// What it missed is told from here on; for its first page.
+    since: Option<Timestamp>,
+    /// A page on its way: a task, so that it goes on and lets others go on while nobody waits for it.
+    reading: JoinSet<posthorn_store::Result<Page>>,
+    /// Attempts it has read, until all events of before are read as well.
+    held: Option<Followed<AttemptMade>>,
+    too_old: Option<Timestamp>,
     /// What it has read of that.
     read: VecDeque<Told>,
 }
@@ -262,6 +297,9 @@ impl Tail {
     /// The next that happened; `Ok(None)` once the engine is gone. Dropping it while it waits loses nothing.
     pub async fn next(&mut self) -> Result<Option<Heard>> {
         loop {
+            if let Some(since) = self.too_old.take() {
+                return Ok(Some(Heard::TooOld(since)));
+            }
             if let Some(told) = self.read.pop_front() {
                 if self.cursor.pass(&told) {
                     return Ok(Some(Heard::Item(told.item)));
@@ -300,19 +338,36 @@ impl Tail {
 
     /// Reads a part of what it has missed, until that ends where the channel begins.
     async fn catch_up(&mut self) -> Result<()> {
-        let ask = |after| FollowAsk { tenants: vec![self.tenant], after: Some(after), limit: PAGE };
-        let attempts = self.store.attempts_after(ask(self.cursor.attempts)).await?;
-        let events = self.store.events_after(ask(self.cursor.events)).await?;
+        if self.reading.is_empty() {
+            let want = Want { attempts: self.held.is_none(), since: self.since };
+            let (gate, store) = (Arc::clone(&self.catch_ups), Arc::clone(&self.store));
+            self.reading.spawn(gate.page(store, self.tenant, self.cursor, want));
+        }
+        let Some(Ok(page)) = self.reading.join_next().await else {
+            return Err(Error::Busy("it is stopping"));
+        };
+        let Page { events, attempts } = page?;
+        let attempts = attempts.or_else(|| self.held.take());
+        if let Some(since) = self.since.take()
+            && (events.skipped || attempts.as_ref().is_some_and(|page| page.skipped))
+        {
+            self.too_old = Some(since);
+        }
         // Among what others have there may be nothing for long.
         if events.items.is_empty() {
             self.cursor.events = self.cursor.events.max(events.last);
         }
+        self.read.extend(events.items.into_iter().map(Told::event));
+        if events.more {
+            self.held = attempts;
+            return Ok(());
+        }
+        let Some(attempts) = attempts else { return Ok(()) };
         if attempts.items.is_empty() {
             self.cursor.attempts = self.cursor.attempts.max(attempts.last);
         }
-        self.read.extend(events.items.into_iter().map(Told::event));
         self.read.extend(attempts.items.into_iter().map(Told::attempt));
-        if !events.more && !attempts.more {
+        if !attempts.more {
             self.behind = !self.take_over();
         }
         Ok(())
@@ -333,15 +388,25 @@ impl Tail {
 
 impl Engine {
     /// Events and attempts of a tenant as they happen, on whichever node: from now on, or from where an
-    /// earlier listener stood.
+    /// earlier listener stood, of the last day.
     pub async fn tail(&self, tenant: TenantId, from: Option<TailCursor>) -> Result<Tail> {
         let gone = || Error::Busy("it is stopping");
         let (reply, joined) = oneshot::channel();
         let join = Join { tenant, reply };
         self.inner.tails.send(join).await.map_err(|_| gone())?;
         let Joined { channel, since } = joined.await.map_err(|_| gone())??;
-        let (behind, cursor) = (from.is_some(), from.unwrap_or(since));
-        let store = Arc::clone(self.store());
-        Ok(Tail { store, tenant, channel, cursor, behind, read: VecDeque::new() })
+        Ok(Tail {
+            store: Arc::clone(self.store()),
+            catch_ups: Arc::clone(&self.inner.catch_ups),
+            tenant,
+            channel,
+            cursor: from.unwrap_or(since),
+            behind: from.is_some(),
+            since: from.map(|_| self.now().minus(RESUME_MAX)),
+            reading: JoinSet::new(),
+            held: None,
+            too_old: None,
+            read: VecDeque::new(),
+        })
     }
 }

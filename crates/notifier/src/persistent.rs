@@ -232,6 +232,7 @@ impl PersistentNotifier {
             content_type: "application/json".to_owned(),
             payload: prepared.payload,
             idempotency: Some(Idempotency { key, fingerprint }),
+            publisher_id: None,
             deliver_at: None,
             retention: None,
         };

@@ -103,6 +103,7 @@ impl Event {
             content_type: self.content_type,
             payload: self.payload,
             idempotency: None,
+            publisher_id: None,
             deliver_at: self.deliver_at,
             retention: self.retention,
         };

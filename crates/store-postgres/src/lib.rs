@@ -73,8 +73,8 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
     CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
-    FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved,
-    NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
+    EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
+    Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
     Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use tokio::time::Instant;
@@ -425,7 +425,7 @@ impl Store for PostgresStore {
         log::attempts::attempts(&self.session, tenant, filter, listing).await
     }
 
-    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<EventLine>> {
         log::follow::events(&self.session, ask).await
     }
 

@@ -12,8 +12,9 @@
 //!
 //! * **Events** go by id. **Deliveries** go by id as well, so that those that have not ended and those that
 //!   have can be merged. Their ids tell when they were made, so a period is a range of ids, give or take what
-//!   the table `skew` says. A delivery that a job makes has the time of its event: for deliveries the range
-//!   reaches as far beyond the period as such a one was ever late.
+//!   the table `skew` says. A delivery that a job makes has the time of its event: for deliveries of a tenant that
+//!   has such ones the range reaches as far beyond the period as one was ever late, and at most to the last one
+//!   (`replayed`).
 //! * **Attempts** go by the time at which they began and then by a number from a sequence.
 //!
 //! # Which indexes
@@ -90,27 +91,47 @@ fn floor(at: i64) -> u128 {
 }
 
 /// The ids that rows of a period can have: between these two, without them.
-async fn ids_of(client: &Object, period: &Period, made: Made) -> Outcome<(u128, u128)> {
+async fn ids_of(
+    client: &Object,
+    tenant: TenantId,
+    period: &Period,
+    made: Made,
+) -> Outcome<(u128, u128)> {
     if *period == Period::default() {
         return Ok((0, u128::MAX));
     }
-    let rows = query(client, sql::SKEW, &[]).await?;
-    let (skew, later) = match rows.first() {
-        Some(row) => (row.try_get("millis")?, row.try_get("later")?),
-        None => (i64::MAX, i64::MAX),
+    let rows = query(client, sql::SKEW, &[&Uid::from(tenant)]).await?;
+    let Some(row) = rows.first() else { return Ok((0, u128::MAX)) };
+    let later: Option<i64> = row.try_get("later")?;
+    let replayed = match (made, later) {
+        (Made::Later, Some(later)) => Some(Replayed { later, last: row.try_get("last")? }),
+        _ => None,
     };
-    let late = match made {
-        Made::AtOnce => skew,
-        Made::Later => skew.max(later),
-    };
+    Ok(bounds(period, row.try_get("millis")?, replayed))
+}
+
+/// What jobs have made for a tenant.
+#[derive(Clone, Copy)]
+struct Replayed {
+    /// By how much ids are later than rows, at most.
+    later: i64,
+    /// The time of the last id.
+    last: i64,
+}
+
+fn bounds(period: &Period, skew: i64, replayed: Option<Replayed>) -> (u128, u128) {
     let from = period.from.map_or(0, |from| floor(from.as_millis().saturating_sub(skew)));
-    // Of the last millisecond, too.
-    let until =
-        period.until.map_or(u128::MAX, |until| match until.as_millis().saturating_add(late) {
+    let until = period.until.map_or(u128::MAX, |until| {
+        let until = until.as_millis();
+        let beyond = replayed
+            .map_or(i64::MIN, |replayed| until.saturating_add(replayed.later).min(replayed.last));
+        match until.saturating_add(skew).max(beyond) {
             late if late >= (1 << 48) - 1 => u128::MAX,
+            // Of the last millisecond, too.
             until => floor(until + 1),
-        });
-    Ok((from.saturating_sub(1), until))
+        }
+    });
+    (from.saturating_sub(1), until)
 }
 
 /// When the ids of rows are made.
@@ -163,6 +184,20 @@ mod tests {
         assert!(floor(5) <= id(5) && id(4) < floor(5));
         assert_eq!(floor(-1), 0);
         assert!(floor(i64::MAX) > id(1 << 47));
+    }
+
+    #[test]
+    fn a_period_reaches_beyond_its_end_only_where_something_was_replayed() {
+        let at = |millis| Some(Timestamp::from_millis(millis));
+        let period = Period { from: at(1_000), until: at(2_000) };
+        let plain = bounds(&period, 8, None);
+        assert_eq!(plain, (floor(992) - 1, floor(2_009)));
+        let until = |later, last| bounds(&period, 8, Some(Replayed { later, last })).1;
+        assert_eq!(until(500, 100_000), floor(2_501), "as late as one ever was");
+        assert_eq!(until(64_000, 5_000), floor(5_001), "and not after the last");
+        assert_eq!(until(64_000, 1_500), plain.1, "all of them were made before");
+        let open = Period { from: at(1_000), until: None };
+        assert_eq!(bounds(&open, 8, Some(Replayed { later: 1, last: 1 })).1, u128::MAX);
     }
 
     #[test]

@@ -32,6 +32,10 @@ use crate::session::{Operation, Param, Session, execute, query};
 use crate::{lock, sql};
 
 const FAN_OUTS: Operation = Operation::read("fan_outs", "count deliveries of events");
+/// What is written down of when the last delivery was made is rounded up to this, so that it seldom changes; in
+/// milliseconds.
+const LAST_STEP: i64 = 3_600_000;
+
 const STATES: Operation = Operation::read("delivery_states", "look for deliveries of events");
 
 /// What was done.
@@ -324,11 +328,15 @@ async fn make(
         execute(client, sql::SCHEDULE, &scheduled.params()).await?;
     }
     // In the same transaction, so that who sees the deliveries sees this as well.
-    let late = |(deed, times): &(&Redelivery, Times)| {
-        deed.id.made_at().as_millis().saturating_sub(times.accepted_at.as_millis())
-    };
+    let made = |(deed, _): &(&Redelivery, Times)| deed.id.made_at().as_millis();
+    let late = |new: &(&Redelivery, Times)| made(new).saturating_sub(new.1.accepted_at.as_millis());
     let later = round_up(new.iter().map(late).max().unwrap_or(0));
     let earlier = round_up(new.iter().map(late).min().unwrap_or(0).saturating_neg());
-    execute(client, sql::SKEW_LATER, &[&earlier, &later]).await?;
+    let last = new.iter().map(made).max().unwrap_or(0);
+    let last = last.saturating_add(LAST_STEP) / LAST_STEP * LAST_STEP;
+    execute(client, sql::REPLAYED, &[&tenant, &later, &last]).await?;
+    if earlier > 0 {
+        execute(client, sql::SKEW_GROW, &[&earlier]).await?;
+    }
     Ok(())
 }

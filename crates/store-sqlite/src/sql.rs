@@ -308,8 +308,15 @@ pub(crate) const ROLLUP_HOUR_PRUNE: &str = "delete from rollup_hour where (at, s
 /// What [`crate::read::rows::attempt`] decodes; `delivery d` comes along.
 macro_rules! attempt_columns {
     () => {
-        "select a.no, a.number, a.started_at, a.took, a.late, a.status, a.failure, a.detail, a.response, \
-         a.timings, a.manual, a.response_expunged_at, a.request"
+        attempt_columns!("a.response", "a.request")
+    };
+    ($response:literal, $request:literal) => {
+        concat!(
+            "select a.no, a.number, a.started_at, a.took, a.late, a.status, a.failure, a.detail, ",
+            $response,
+            ", a.timings, a.manual, a.response_expunged_at, ",
+            $request
+        )
     };
 }
 
@@ -326,9 +333,9 @@ pub(crate) const ATTEMPT_LINE: &str = concat!(
      cross join event e on e.no = d.event cross join subscription s on s.no = a.subscription where a.no = ?1"
 );
 
-/// The same, with the state of its delivery.
+/// The same, with the state of its delivery, and without what may be large.
 pub(crate) const ATTEMPT_MADE: &str = concat!(
-    attempt_columns!(),
+    attempt_columns!("x''", "null"),
     ", d.id, e.id, s.id, d.state from attempt a cross join delivery d on d.seq = a.delivery \
      cross join event e on e.no = d.event cross join subscription s on s.no = a.subscription where a.no = ?1"
 );
@@ -343,6 +350,12 @@ pub(crate) const EVENTS_AFTER: &str =
 pub(crate) const ATTEMPTS_AFTER: &str = "select a.no, d.tenant from attempt a \
     cross join delivery d on d.seq = a.delivery where a.no > ?1 order by a.no limit ?2";
 
+/// The first from a number on, and when it was.
+pub(crate) const EVENT_FROM: &str =
+    "select no, accepted_at from event where no >= ?1 order by no limit 1";
+pub(crate) const ATTEMPT_FROM: &str =
+    "select no, started_at from attempt where no >= ?1 order by no limit 1";
+
 /// Which attempts belong to an event: `attempt_of` alone.
 pub(crate) const ATTEMPTS_OF_EVENT: &str = "select no from attempt indexed by attempt_of where delivery >= ?1 and delivery < ?2 \
      union all select a.no from later_delivery l \
@@ -350,10 +363,25 @@ pub(crate) const ATTEMPTS_OF_EVENT: &str = "select no from attempt indexed by at
 /// What [`crate::read::rows::event`] decodes.
 macro_rules! event_columns {
     () => {
-        "select e.no, e.id, t.id, e.accepted_at, e.topic, e.event_type, e.attributes, e.key, \
-         e.content_type, e.payload, e.publisher_id, e.deliver_at, e.retention, e.expunged_at from event e "
+        event_columns!("e.payload", "")
+    };
+    ($payload:literal, $more:literal) => {
+        concat!(
+            "select e.no, e.id, t.id, e.accepted_at, e.topic, e.event_type, e.attributes, e.key, \
+             e.content_type, ",
+            $payload,
+            ", e.publisher_id, e.deliver_at, e.retention, e.expunged_at",
+            $more,
+            " from event e "
+        )
     };
 }
+
+/// The same without its payload, and how large that is: SQLite tells without reading it.
+pub(crate) const EVENT_LINE: &str = concat!(
+    event_columns!("x''", ", length(e.payload)"),
+    "cross join tenant t on t.no = e.tenant where e.no = ?1"
+);
 
 pub(crate) const EVENT_BY_NO: &str =
     concat!(event_columns!(), "cross join tenant t on t.no = e.tenant where e.no = ?1");

@@ -16,9 +16,9 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
     CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error,
-    EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
-    Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
-    Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -611,7 +611,7 @@ impl Store for SqliteStore {
         self.read(move |conn| read::lists::attempts(conn, tenant, &filter, &listing)).await
     }
 
-    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<EventLine>> {
         self.read(move |conn| read::follow::events(conn, &ask)).await
     }
 

@@ -24,8 +24,8 @@ use crate::cache::Cache;
 use crate::codec::Columns;
 use crate::error::{Failure, Scope};
 use crate::leases::Leases;
-use crate::log::List;
 use crate::log::changes::{Changes, Pulse};
+use crate::log::{BLOCK, List};
 use crate::metrics;
 use crate::shared::{Alarm, Shared};
 
@@ -64,13 +64,27 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     fn load(conn: &Connection) -> rusqlite::Result<Self> {
-        conn.query_row(
+        let rows = conn.query_row(
             "select max(event_floor, coalesce((select max(no) from event), 0)), \
              max(seq_floor, coalesce((select max(seq) from delivery), 0)), \
              max(attempt_floor, coalesce((select max(no) from attempt), 0)) from store",
             [],
             |row| Ok(Self { event: row.get(0)?, seq: row.get(1)?, attempt: row.get(2)? }),
-        )
+        )?;
+        // Numbers of a group that failed are used up as well: their block may be indexed without them, and nobody would
+        // look there for rows that got them later.
+        let indexed = |list: List| {
+            conn.query_row(
+                "select coalesce(max(no), -1) from block where list = ?1",
+                [list.code()],
+                |row| Ok((row.get::<_, i64>(0)? + 1) * BLOCK - 1),
+            )
+        };
+        Ok(Self {
+            event: rows.event.max(indexed(List::Events)?),
+            seq: rows.seq.max(indexed(List::Deliveries)?),
+            attempt: rows.attempt.max(indexed(List::Attempts)?),
+        })
     }
 
     fn tell(&self, pulse: &Pulse) {

@@ -49,7 +49,7 @@ use posthorn_domain::{
 
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
 pub use error::{Error, Refusal, Result};
-pub use follow::{AttemptMade, FollowAsk, Followed, FollowedItem};
+pub use follow::{AttemptMade, EventLine, FollowAsk, Followed, FollowedItem, LogPlace};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
 pub use job::{Bite, Bitten, Ending, Expunges, Redelivery};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
@@ -429,9 +429,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Events of some tenants as they were committed. Whoever goes on at [`Followed::last`] sees each event
     /// once, whichever node has taken it in: what is committed later is never put before what was read. So an
-    /// event may be shown a moment after its commit. Costs as much as was committed since, by whomever, and
-    /// looks at a bounded part of it. What is removed meanwhile is left out.
-    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>>;
+    /// event may be shown a moment after its commit. Those of one commit come in the order of their numbers or ids.
+    /// Costs as much as was committed since, by whomever, looks at a bounded part of it, and reads no payload. What is removed meanwhile is left out.
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<EventLine>>;
 
     /// The same with attempts, as they were recorded. Places of the two have nothing to do with each other.
     async fn attempts_after(&self, ask: FollowAsk) -> Result<Followed<AttemptMade>>;

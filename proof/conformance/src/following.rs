@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{DeliveryId, DeliveryState, EventId, TenantId};
-use posthorn_store::{AttemptMade, FollowAsk, Followed, Place, Prune, Store};
+use posthorn_domain::{DeliveryId, DeliveryState, Event, EventId, TenantId};
+use posthorn_store::{AttemptMade, FollowAsk, Followed, LogPlace, Prune, Store};
 
 use super::Fixture;
-use super::builders::{Setting, at, dead_skip, delivered, failed, unique, whole};
+use super::builders::{Setting, at, dead_skip, delivered, delivery, failed, unique, whole};
 
 /// What was committed may be shown a moment later.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn ask(tenants: &[TenantId], after: Option<Place>, limit: usize) -> FollowAsk {
-    FollowAsk { tenants: tenants.to_vec(), after, limit }
+fn ask(tenants: &[TenantId], after: Option<LogPlace>, limit: usize) -> FollowAsk {
+    FollowAsk { tenants: tenants.to_vec(), after, since: None, limit }
 }
 
 /// Where both logs end.
-async fn ends(store: &Arc<dyn Store>) -> (Place, Place) {
+async fn ends(store: &Arc<dyn Store>) -> (LogPlace, LogPlace) {
     let events = store.events_after(ask(&[], None, 10)).await.expect("an end");
     let attempts = store.attempts_after(ask(&[], None, 10)).await.expect("an end");
     assert!(events.items.is_empty() && attempts.items.is_empty());
@@ -26,7 +26,7 @@ async fn ends(store: &Arc<dyn Store>) -> (Place, Place) {
 }
 
 #[track_caller]
-fn check_page<T>(page: &Followed<T>, after: Place, limit: usize) {
+fn check_page<T>(page: &Followed<T>, after: LogPlace, limit: usize) {
     assert!(page.items.len() <= limit);
     let places = page.items.iter().map(|item| item.place);
     assert!(places.clone().is_sorted_by(|a, b| a < b), "in order");
@@ -38,7 +38,7 @@ fn check_page<T>(page: &Followed<T>, after: Place, limit: usize) {
 async fn events(
     store: &Arc<dyn Store>,
     tenants: &[TenantId],
-    after: &mut Place,
+    after: &mut LogPlace,
     count: usize,
 ) -> Vec<EventId> {
     let mut found = Vec::new();
@@ -47,8 +47,8 @@ async fn events(
             let page = store.events_after(ask(tenants, Some(*after), 2)).await.expect("a page");
             check_page(&page, *after, 2);
             *after = page.last;
-            found.extend(page.items.iter().map(|item| item.item.id));
-            assert!(page.items.iter().all(|item| item.item.tenant == item.tenant));
+            found.extend(page.items.iter().map(|item| item.item.event.id));
+            assert!(page.items.iter().all(|item| item.item.event.tenant == item.tenant));
             if found.len() >= count && !page.more {
                 return;
             }
@@ -63,7 +63,7 @@ async fn events(
 async fn attempts(
     store: &Arc<dyn Store>,
     tenants: &[TenantId],
-    after: &mut Place,
+    after: &mut LogPlace,
     count: usize,
 ) -> Vec<AttemptMade> {
     let mut found = Vec::new();
@@ -162,6 +162,83 @@ pub async fn attempts_come_with_what_they_led_to(fixture: &dyn Fixture) {
     assert_eq!(made, [(one, 1), (two, 2)]);
 }
 
+/// What was published together comes in the order in which it was: ids rise.
+pub async fn events_of_one_commit_keep_their_order(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (mut after, _) = ends(&setting.store).await;
+    let mut batch = Vec::new();
+    for number in 0..6 {
+        let mut new = setting.planned(Vec::new()).await;
+        // Later ones have smaller numbers behind their times.
+        let id = EventId::new(at(number), 1_000_000 + u128::from(unique()) - (number as u128) * 99);
+        new.event = Arc::new(Event { id, accepted_at: at(number), ..(*new.event).clone() });
+        batch.push(new);
+    }
+    let ids: Vec<EventId> = batch.iter().map(|new| new.event.id).collect();
+    setting.store.accept(batch).await.expect("accept");
+    assert_eq!(events(&setting.store, &[setting.tenant], &mut after, 6).await, ids);
+}
+
+/// How large a payload is, and nothing of it; nothing of what was sent and answered.
+pub async fn what_is_large_is_not_read(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let to = setting.subscribe().await;
+    let (start, attempts_start) = ends(&setting.store).await;
+    let mut new = setting.planned(vec![delivery(to, None)]).await;
+    let payload = bytes::Bytes::from(vec![b'x'; 100_000]);
+    new.event = Arc::new(Event { payload, ..(*new.event).clone() });
+    let published = setting.accept(new).await;
+    let mut record = setting.report(published.deliveries[0], delivered(), at(1)).await;
+    if let Some(attempt) = &mut record.attempt {
+        attempt.response = bytes::Bytes::from(vec![b'y'; 1_000]);
+    }
+    setting.store.record(vec![record]).await.expect("a record");
+    let ask = |after| ask(&[setting.tenant], Some(after), 5);
+    let wait = async {
+        loop {
+            let lines = setting.store.events_after(ask(start)).await.expect("a page").items;
+            let made =
+                setting.store.attempts_after(ask(attempts_start)).await.expect("a page").items;
+            if let ([line], [made]) = (&*lines, &*made) {
+                let (line, attempt) = (&line.item, &made.item.line.attempt);
+                assert_eq!((line.event.payload.len(), line.payload_bytes), (0, 100_000));
+                let event = Event { payload: bytes::Bytes::new(), ..(*published.event).clone() };
+                assert_eq!(line.event, event);
+                assert_eq!((attempt.response.len(), attempt.request.is_none()), (0, true));
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect("both are shown");
+}
+
+/// Whoever was away for long goes on where what is wanted begins.
+pub async fn what_is_old_is_passed_over(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (start, _) = ends(&setting.store).await;
+    let mut ids = Vec::new();
+    for number in 0..40 {
+        let mut new = setting.planned(Vec::new()).await;
+        let id = EventId::new(at(number * 10), unique().into());
+        new.event = Arc::new(Event { id, accepted_at: at(number * 10), ..(*new.event).clone() });
+        ids.push(setting.accept(new).await.event.id);
+    }
+    let mut after = start;
+    assert_eq!(events(&setting.store, &[setting.tenant], &mut after, 40).await, ids);
+    for (since, first) in [(-5, 0), (0, 0), (1, 1), (10, 1), (255, 26), (390, 39), (391, 40)] {
+        let asked = FollowAsk { since: Some(at(since)), ..ask(&[setting.tenant], Some(start), 50) };
+        let page = setting.store.events_after(asked).await.expect("a page");
+        let found: Vec<EventId> = page.items.iter().map(|item| item.item.event.id).collect();
+        assert_eq!((found, page.skipped), (ids[first..].to_vec(), first > 0), "{since}");
+        check_page(&page, start, 50);
+    }
+    // Who stands behind it all does not go back.
+    let asked = FollowAsk { since: Some(at(100)), ..ask(&[setting.tenant], Some(after), 50) };
+    let page = setting.store.events_after(asked).await.expect("a page");
+    assert_eq!((page.items.len(), page.skipped), (0, false));
+}
+
 /// As if it had never been.
 pub async fn what_was_removed_is_left_out(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
@@ -193,12 +270,16 @@ pub async fn made_up_places_of_the_log_are_harmless(fixture: &dyn Fixture) {
     let to = setting.subscribe().await;
     let delivery = setting.publish_in(to, whole()).await;
     setting.record(delivery, delivered(), at(1)).await;
-    for place in [0, 1, u128::from(u64::MAX), 1 << 100, u128::MAX - 1, u128::MAX] {
-        let asked = ask(&[setting.tenant], Some(Place(place)), 5);
+    let numbers = [0, 1, u128::from(u64::MAX), 1 << 100, u128::MAX - 1, u128::MAX];
+    let commits = [0, 1, u64::MAX >> 1, u64::MAX];
+    let places = commits.into_iter().flat_map(|commit| numbers.map(|row| LogPlace { commit, row }));
+    for place in places {
+        let mut asked = ask(&[setting.tenant], Some(place), 5);
+        asked.since = place.row.is_multiple_of(2).then_some(at(i64::MAX >> 16));
         let page = setting.store.events_after(asked.clone()).await.expect("a page");
-        assert!(page.items.len() <= 1, "{place}");
+        assert!(page.items.len() <= 1, "{place:?}");
         let page = setting.store.attempts_after(asked).await.expect("a page");
-        assert!(page.items.len() <= 1, "{place}");
+        assert!(page.items.len() <= 1, "{place:?}");
     }
 }
 

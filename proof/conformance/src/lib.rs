@@ -369,6 +369,9 @@ macro_rules! conformance_suite {
                 every_page_goes_on_where_the_last_one_ended
                 tenants_are_followed_apart_and_together
                 attempts_come_with_what_they_led_to
+                events_of_one_commit_keep_their_order
+                what_is_large_is_not_read
+                what_is_old_is_passed_over
                 what_was_removed_is_left_out
                 made_up_places_of_the_log_are_harmless
                 following_survives_reopening

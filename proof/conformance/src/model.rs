@@ -39,8 +39,8 @@ use leases::Leases;
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
     CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
-    FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved,
-    NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
+    EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
+    Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
     Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups, Work,
 };
 
@@ -673,7 +673,7 @@ impl Store for ModelStore {
         Ok(listed(found.collect(), &listing))
     }
 
-    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<EventLine>> {
         Ok(self.shared.state.lock().events_after(&ask))
     }
 

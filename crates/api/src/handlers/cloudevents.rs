@@ -181,6 +181,8 @@ fn understand(context: &Context, payload: Bytes, topic: Option<&TopicName>) -> R
         content_type: kind.to_owned(),
         payload,
         idempotency: None,
+        // So it can be found by what its publisher calls it.
+        publisher_id: IdempotencyKey::new(&context.id).ok(),
         deliver_at: None,
         retention: None,
     };

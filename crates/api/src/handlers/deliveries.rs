@@ -117,7 +117,11 @@ pub(super) fn subscription(call: &Call) -> Result<Option<SubscriptionId>> {
 }
 
 async fn answer_page(call: &Call, filter: DeliveryFilter) -> Answer {
-    let paging = Paging::read(List::Deliveries, &call.query)?;
+    let list = match filter.state {
+        Some(StateKind::InFlight) => List::InFlight,
+        _ => List::Deliveries,
+    };
+    let paging = Paging::read(list, &call.query)?;
     let page = call.engine().deliveries(call.tenant(), filter, paging.listing()).await?;
     let mut shown = paging.show(page);
     let deliveries = std::mem::take(&mut shown.items);

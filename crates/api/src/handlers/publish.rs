@@ -271,6 +271,7 @@ fn understand(item: Item<'_>, key: Option<IdempotencyKey>, body: &Bytes) -> Resu
         content_type,
         payload: keep(body, item.payload.get().as_bytes()),
         idempotency: None,
+        publisher_id: None,
         deliver_at,
         retention,
     };

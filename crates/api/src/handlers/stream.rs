@@ -14,10 +14,10 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderName, StatusCode};
-use posthorn_domain::{EventId, TenantId};
+use posthorn_domain::{EventId, TenantId, Timestamp};
 use posthorn_engine::{Health, Heard, Tail, TailCursor, TailItem};
 use posthorn_listener::Peer;
-use posthorn_store::{AttemptFilter, EventFilter, Place, StateKind};
+use posthorn_store::{AttemptFilter, EventFilter, LogPlace, StateKind};
 use serde::Serialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
@@ -38,6 +38,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Bytes that are written at once, so that one look at the key serves many items.
 const CHUNK: usize = 32 << 10;
+
+/// Bytes of a place.
+const PLACE: usize = 24;
 
 /// What clients are asked to wait when there are too many streams.
 const FULL_WAIT: Duration = Duration::from_secs(5);
@@ -115,16 +118,23 @@ fn last_event_id(call: &Call) -> Result<Option<TailCursor>> {
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
     let text = value.to_str().ok().filter(|_| more.is_none()).ok_or_else(broken)?;
     let bytes = cursor::decode(List::Stream, text).map_err(|_| broken())?;
-    let bytes: [u8; 32] = bytes.try_into().map_err(|_| broken())?;
-    let place = |at: usize| {
-        Place(bytes[at..at + 16].iter().fold(0, |sum, byte| (sum << 8) | u128::from(*byte)))
+    let bytes: [u8; 2 * PLACE] = bytes.try_into().map_err(|_| broken())?;
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| (sum << 8) | u128::from(*byte));
+    let place = |bytes: &[u8]| {
+        let (commit, row) = bytes.split_at(8);
+        LogPlace { commit: u64::try_from(number(commit)).unwrap_or(u64::MAX), row: number(row) }
     };
-    Ok(Some(TailCursor { events: place(0), attempts: place(16) }))
+    let (events, attempts) = bytes.split_at(PLACE);
+    Ok(Some(TailCursor { events: place(events), attempts: place(attempts) }))
 }
 
 fn id(cursor: TailCursor) -> String {
-    let places = [cursor.events.0.to_be_bytes(), cursor.attempts.0.to_be_bytes()].concat();
-    cursor::encode(List::Stream, &places)
+    let mut bytes = Vec::with_capacity(2 * PLACE);
+    for place in [cursor.events, cursor.attempts] {
+        bytes.extend(place.commit.to_be_bytes());
+        bytes.extend(place.row.to_be_bytes());
+    }
+    cursor::encode(List::Stream, &bytes)
 }
 
 /// What a client wants to hear of.
@@ -199,8 +209,10 @@ impl Wanted {
 }
 
 #[derive(Serialize)]
-struct Skipped {
-    count: u64,
+#[serde(rename_all = "snake_case")]
+enum Skipped {
+    Count(u64),
+    OlderThan(Timestamp),
 }
 
 /// One stream.
@@ -274,7 +286,8 @@ impl Following {
     fn write_one(&mut self, text: &mut String, heard: &Heard) {
         let operator = self.call.is_operator();
         let (name, data) = match heard {
-            Heard::Skipped(count) => ("skipped", serde_json::to_string(&Skipped { count: *count })),
+            Heard::Skipped(count) => ("skipped", serde_json::to_string(&Skipped::Count(*count))),
+            Heard::TooOld(since) => ("skipped", serde_json::to_string(&Skipped::OlderThan(*since))),
             Heard::Item(item) if !self.wanted.wants(item) => return,
             Heard::Item(item) => match &**item {
                 TailItem::Event { event, payload_bytes } => {

@@ -257,6 +257,7 @@ async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answer
             payload: "1".into(),
             idempotency: None,
             deliver_at: None,
+            publisher_id: None,
             retention: None,
         };
         // Until it is aborted: from inside, nothing is refused.

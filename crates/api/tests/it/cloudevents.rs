@@ -373,3 +373,23 @@ async fn a_receiver_that_does_not_allow_us_is_a_stable_code() {
     let refused = refused.expect_problem(422, "invalid_policy");
     assert_eq!(refused["field"], "policy.request.handshake");
 }
+
+#[tokio::test]
+async fn a_cloudevent_is_found_by_its_id() {
+    let server = Server::start().await;
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
+    let id = structured(&server, &event()).await.expect(202)["id"].clone();
+    let found = server.as_acme("GET", "/v1/events?publisher_id=A-1").await.expect(200);
+    assert_eq!(found["items"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(
+        (&found["items"][0]["id"], &found["items"][0]["publisher_id"]),
+        (&id, &json!("A-1"))
+    );
+    // One of another source is another event, and a repeat is still the same.
+    let mut other = event();
+    other["source"] = json!("https://shop.example/us");
+    assert_ne!(structured(&server, &other).await.expect(202)["id"], id);
+    assert_eq!(structured(&server, &event()).await.expect(202)["duplicate"], true);
+    let found = server.as_acme("GET", "/v1/events?publisher_id=A-1").await.expect(200);
+    assert_eq!(found["items"].as_array().unwrap().len(), 2, "{found}");
+}

@@ -133,6 +133,12 @@ async fn deliveries_and_attempts_are_found_by_what_became_of_them() {
         let found = list(&server, &format!("/v1/deliveries{query}"), "id").await;
         assert_eq!(found.len(), count, "deliveries{query}");
     }
+    // Places of what is in flight are of their own, and so are its cursors.
+    let page = server.as_acme("GET", "/v1/deliveries?limit=1").await.expect(200);
+    let next = page["next"].as_str().unwrap();
+    server.as_acme("GET", &format!("/v1/deliveries?cursor={next}")).await.expect(200);
+    let other = format!("/v1/deliveries?state=in_flight&cursor={next}");
+    server.as_acme("GET", &other).await.expect_problem(422, "invalid_request");
     let failed = list(&server, "/v1/deliveries?subscription=lost", "last_failure").await;
     assert_eq!(failed, ["connect_failed"]);
     assert_eq!(list(&server, "/v1/deliveries?subscription=dead", "last_status").await, [500]);

@@ -99,6 +99,7 @@ impl CloudEvent {
             content_type: CLOUDEVENT.to_owned(),
             payload,
             idempotency: Some(Idempotency { key, fingerprint: contents }),
+            publisher_id: IdempotencyKey::new(&self.id).ok(),
             deliver_at: None,
             retention: None,
         })

@@ -121,6 +121,7 @@ impl Notificatie {
             content_type: content_type.to_owned(),
             payload,
             idempotency: None,
+            publisher_id: None,
             deliver_at: None,
             retention: None,
         }

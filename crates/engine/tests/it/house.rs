@@ -188,6 +188,7 @@ pub(crate) fn publish(payload: &str, key: Option<&str>) -> Publish {
         content_type: "application/json".to_owned(),
         payload: Bytes::from(payload.to_owned()),
         idempotency: None,
+        publisher_id: None,
         deliver_at: None,
         retention: None,
     }

@@ -20,6 +20,7 @@ async fn events(tail: &mut Tail, count: usize) -> Vec<EventId> {
                 }
             }
             Some(Heard::Skipped(count)) => panic!("{count} were skipped"),
+            Some(Heard::TooOld(since)) => panic!("what is older than {since} was skipped"),
             None => panic!("the stream ended"),
         }
     }
@@ -97,4 +98,95 @@ async fn a_listener_that_does_not_keep_up_is_told_what_it_missed() {
     let skipped = usize::try_from(count).expect("a number");
     assert!(skipped > 0 && skipped < 1_000, "{skipped}");
     assert_eq!(events(&mut tail, 1_000 - skipped).await, published[skipped..]);
+}
+
+/// All that comes until nothing comes for long: events and attempts by their events.
+async fn all(tail: &mut Tail) -> Vec<(&'static str, EventId)> {
+    let mut found = Vec::new();
+    while let Ok(heard) = tokio::time::timeout(Duration::from_secs(60), tail.next()).await {
+        match heard.expect("the store answers") {
+            Some(Heard::Item(item)) => found.push(match &*item {
+                TailItem::Event { event, .. } => ("event", event.id),
+                TailItem::Attempt(made) => ("attempt", made.line.event),
+            }),
+            other => panic!("nothing else: {other:?}"),
+        }
+    }
+    found
+}
+
+fn check_order(heard: &[(&str, EventId)], published: &[EventId]) {
+    let told = heard.iter().filter(|(kind, _)| *kind == "event").map(|(_, id)| *id);
+    assert_eq!(told.collect::<Vec<_>>(), published);
+    assert_eq!(heard.len(), 2 * published.len());
+    for (index, (kind, id)) in heard.iter().enumerate() {
+        assert!(*kind == "event" || heard[..index].contains(&("event", *id)), "{index}: {id}");
+    }
+}
+
+/// However many there are.
+#[tokio::test(start_paused = true)]
+async fn an_event_is_told_before_what_was_tried_of_it() {
+    let (_house, engine) = House::open().await;
+    subscribe(&engine, "https://a/", json!({})).await;
+    let mut live = engine.tail(TENANT, None).await.expect("a tail");
+    let start = live.cursor();
+    let mut published = Vec::new();
+    for count in [120, 130] {
+        let batch = vec![publish("{}", None); count];
+        let answers = engine.publish_batch(TENANT, batch).await.expect("accepted");
+        published.extend(answers.into_iter().map(|answer| answer.expect("accepted").id));
+        // All of it was recorded before the follower looks: it gathers for fifty milliseconds.
+        rest(5).await;
+        if count == 120 {
+            check_order(&all(&mut live).await, &published);
+        }
+    }
+    let mut back = engine.tail(TENANT, Some(start)).await.expect("a tail");
+    check_order(&all(&mut back).await, &published);
+}
+
+/// What a page is read for may look away while it is read.
+#[tokio::test(start_paused = true)]
+async fn a_page_goes_on_while_nobody_waits_for_it() {
+    let (_house, engine) = House::open().await;
+    let start = engine.tail(TENANT, None).await.expect("a tail").cursor();
+    let published = engine.publish(TENANT, publish("{}", None)).await.expect("accepted").id;
+    let mut tail = engine.tail(TENANT, Some(start)).await.expect("a tail");
+    for _ in 0..100 {
+        // Shorter than any page takes.
+        let short = Duration::from_millis(1);
+        if let Ok(heard) = tokio::time::timeout(short, tail.next()).await {
+            let Some(Heard::Item(item)) = heard.expect("the store answers") else {
+                panic!("an item")
+            };
+            assert!(matches!(&*item, TailItem::Event { event, .. } if event.id == published));
+            return;
+        }
+    }
+    panic!("it never came");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_was_away_for_long_is_told_so() {
+    let (house, engine) = House::open().await;
+    let start = engine.tail(TENANT, None).await.expect("a tail").cursor();
+    engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    engine.kill();
+    rest(23 * 3_600).await;
+    let engine = house.engine(2).await;
+    let young = engine.publish(TENANT, publish("{}", None)).await.expect("accepted").id;
+    engine.kill();
+    rest(2 * 3_600).await;
+    let engine = house.engine(3).await;
+    let day = posthorn_domain::Span::from_secs(24 * 3_600);
+    let ago = engine.now().minus(day);
+    let mut tail = engine.tail(TENANT, Some(start)).await.expect("a tail");
+    let first = tail.next().await.expect("the store answers");
+    let Some(Heard::TooOld(since)) = first else { panic!("it is told first, not {first:?}") };
+    assert!(since >= ago && since <= engine.now().minus(day), "{since}");
+    assert_eq!(events(&mut tail, 1).await, [young]);
+    let mut again = engine.tail(TENANT, Some(tail.cursor())).await.expect("a tail");
+    let last = engine.publish(TENANT, publish("{}", None)).await.expect("accepted").id;
+    assert_eq!(events(&mut again, 1).await, [last], "what it heard of is not skipped");
 }

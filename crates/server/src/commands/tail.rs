@@ -60,8 +60,16 @@ async fn show(
         }
         let Some((name, data)) = told.item else { continue };
         if name == "skipped" {
-            let count = terminal::cell(&data, "count");
-            let text = format!("{count} were skipped: this end did not keep up");
+            let text = match data.get("older_than") {
+                Some(_) => {
+                    let time = terminal::clean(&terminal::cell(&data, "older_than"));
+                    format!("what is older than {time} was skipped: this end was away for long")
+                }
+                None => {
+                    let count = terminal::cell(&data, "count");
+                    format!("{count} were skipped: this end did not keep up")
+                }
+            };
             terminal::note(Paint::stderr().warn(text));
         }
         if context.json {

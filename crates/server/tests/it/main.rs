@@ -17,6 +17,7 @@ mod efgs_proxy;
 mod efgs_sends;
 mod efgs_stage;
 mod envelopes;
+mod event_order;
 mod expunging;
 mod first_key;
 mod following;

@@ -44,7 +44,7 @@ async fn list(
     filter: &DeliveryFilter,
     listing: &Listing,
 ) -> Outcome<Page<Delivery>> {
-    let range = Range::new(listing, ids_of(client, &filter.created, Made::Later).await?);
+    let range = Range::new(listing, ids_of(client, tenant, &filter.created, Made::Later).await?);
     if let Some(event) = filter.event {
         // The event itself knows its deliveries.
         let mut found = by_ids(client, tenant, &listed(client, tenant, event).await?).await?;

@@ -46,7 +46,7 @@ async fn list(
     filter: &EventFilter,
     listing: &Listing,
 ) -> Outcome<Page<Event>> {
-    let range = Range::new(listing, ids_of(client, &filter.accepted, Made::AtOnce).await?);
+    let range = Range::new(listing, ids_of(client, tenant, &filter.accepted, Made::AtOnce).await?);
     let kinds = match by(filter) {
         By::Kind => kinds_of(client, tenant, filter).await?,
         _ => Vec::new(),

@@ -18,7 +18,8 @@ const CHUNK_MAX: usize = 1_000;
 const GROWTH: usize = 4;
 /// So many streams are few.
 const FEW: usize = 4;
-/// Rows that each of many streams is asked for at least: a round trip costs more.
+/// Rows that each of many streams is asked for at least, as far as all of them together stay below [`CHUNK_MAX`]: a
+/// round trip costs more.
 const EACH_MIN: usize = 8;
 
 /// A row that was looked at.
@@ -92,7 +93,7 @@ pub(crate) trait Source: Sync {
 fn each(want: usize, streams: usize) -> usize {
     match streams {
         0..=FEW => want,
-        many => want.min((2 * want / many).max(EACH_MIN)),
+        many => want.min((2 * want / many).max(EACH_MIN)).min((CHUNK_MAX / many).max(1)),
     }
 }
 
@@ -242,6 +243,20 @@ mod tests {
         let rows = vec![row(1, 1), row(1, 5), row(2, 2), row(2, 3)];
         assert_eq!(pages.take(rows, range(Order::OldestFirst), 2), Some(3));
         assert_eq!(pages.items, [1, 2, 3]);
+    }
+
+    #[test]
+    fn many_streams_together_are_asked_for_a_bounded_number_of_rows() {
+        for want in [1, 51, 204, CHUNK_MAX] {
+            for streams in [5, 10, 100, 125, 500, 1_000] {
+                let each = each(want, streams);
+                assert!((1..=want).contains(&each), "{want} of {streams}: {each}");
+                assert!(each * streams <= CHUNK_MAX, "{want} of {streams}: {each}");
+            }
+            // One of each is the least.
+            assert_eq!(each(want, 10_000), 1);
+        }
+        assert_eq!((each(51, 3), each(51, 20)), (51, 8));
     }
 
     #[test]

@@ -1,1 +1,4 @@
-select millis, later from skew
+-- Plan: one row, and a primary key.
+select s.millis, r.later, r.last
+from skew s
+left join replayed r on r.tenant = $1::uuid

@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use posthorn_conformance::builders::Setting;
 use posthorn_domain::EventId;
-use posthorn_store::{FollowAsk, Place};
+use posthorn_store::{FollowAsk, LogPlace};
 
 use crate::fixture::{Databases, connect, raw};
 
-async fn page(setting: &Setting, after: Option<Place>, limit: usize) -> (Vec<EventId>, Place) {
-    let ask = FollowAsk { tenants: vec![setting.tenant], after, limit };
+async fn page(
+    setting: &Setting,
+    after: Option<LogPlace>,
+    limit: usize,
+) -> (Vec<EventId>, LogPlace) {
+    let ask = FollowAsk { tenants: vec![setting.tenant], after, since: None, limit };
     let page = setting.store.events_after(ask).await.expect("a page");
-    (page.items.iter().map(|item| item.item.id).collect(), page.last)
+    (page.items.iter().map(|item| item.item.event.id).collect(), page.last)
 }
 
 /// A transaction that began first and commits last may still write: nobody is shown what is younger, and so nothing

@@ -457,6 +457,15 @@ async fn a_delivery_made_later_is_found_by_the_time_of_its_event() {
         let page = setting.store.deliveries(setting.tenant, filter, Listing::newest(9)).await;
         assert_eq!(page.expect("a list").items.len(), wanted, "from {from} until {until}");
     }
+    // Lists of nobody else look so far for it.
+    setting.other_tenant().await;
+    let client = raw(&databases.url_of(&setting.store)).await;
+    let rows = client.query("select later, last from replayed", &[]).await.expect("the table");
+    let rows: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let [(later, last)] = rows[..] else { panic!("one tenant, not {rows:?}") };
+    assert!(later >= 30 * DAYS && later <= 60 * DAYS, "{later}");
+    let made = at(30 * DAYS).as_millis();
+    assert!(last >= made && last <= made + 3_600_000, "{last}");
 }
 
 /// A refusal changes nothing, whichever part of it is refused.

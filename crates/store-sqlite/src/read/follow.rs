@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use posthorn_domain::{Event, TenantId};
-use posthorn_store::{AttemptMade, FollowAsk, Followed, FollowedItem, Place};
+use posthorn_domain::{TenantId, Timestamp};
+use posthorn_store::{AttemptMade, EventLine, FollowAsk, Followed, FollowedItem, LogPlace};
 use rusqlite::{Connection, Row};
 
 use super::{lists, queries, rows};
@@ -14,17 +14,26 @@ use crate::sql;
 /// Rows that are looked at in one go, whosever they are.
 const LOOKS_MAX: usize = 5_000;
 
+/// What a log is read by.
+struct Log {
+    end: &'static str,
+    after: &'static str,
+    from: &'static str,
+}
+
+const EVENTS: Log = Log { end: sql::EVENTS_END, after: sql::EVENTS_AFTER, from: sql::EVENT_FROM };
+const ATTEMPTS: Log =
+    Log { end: sql::ATTEMPTS_END, after: sql::ATTEMPTS_AFTER, from: sql::ATTEMPT_FROM };
+
 /// Events of some tenants, after a place.
-pub(crate) fn events(conn: &Connection, ask: &FollowAsk) -> Result<Followed<Event>, Failure> {
-    let event = |no: i64| {
-        let mut statement = conn.prepare_cached(sql::EVENT_BY_NO)?;
+pub(crate) fn events(conn: &Connection, ask: &FollowAsk) -> Result<Followed<EventLine>, Failure> {
+    follow(conn, ask, &EVENTS, |no| {
+        let mut statement = conn.prepare_cached(sql::EVENT_LINE)?;
         let mut rows = statement.query([no])?;
-        Ok(match rows.next()? {
-            Some(row) => Some(rows::event(row)?),
-            None => None,
-        })
-    };
-    follow(conn, ask, (sql::EVENTS_END, sql::EVENTS_AFTER), event)
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let payload_bytes = Columns::of(row, "event", 0).number(14)?;
+        Ok(Some(EventLine { event: rows::event(row)?, payload_bytes }))
+    })
 }
 
 /// Attempts of some tenants, after a place.
@@ -32,15 +41,14 @@ pub(crate) fn attempts(
     conn: &Connection,
     ask: &FollowAsk,
 ) -> Result<Followed<AttemptMade>, Failure> {
-    let attempt = |no: i64| {
+    follow(conn, ask, &ATTEMPTS, |no| {
         let mut statement = conn.prepare_cached(sql::ATTEMPT_MADE)?;
         let mut rows = statement.query([no])?;
         Ok(match rows.next()? {
             Some(row) => Some(made(row)?),
             None => None,
         })
-    };
-    follow(conn, ask, (sql::ATTEMPTS_END, sql::ATTEMPTS_AFTER), attempt)
+    })
 }
 
 fn made(row: &Row<'_>) -> Result<AttemptMade, Corrupt> {
@@ -54,15 +62,21 @@ fn made(row: &Row<'_>) -> Result<AttemptMade, Corrupt> {
 fn follow<T>(
     conn: &Connection,
     ask: &FollowAsk,
-    (end, after): (&str, &str),
+    log: &Log,
     read: impl Fn(i64) -> Result<Option<T>, Failure>,
 ) -> Result<Followed<T>, Failure> {
-    let Some(Place(from)) = ask.after else {
-        let end: i64 = conn.prepare_cached(end)?.query_row([], |row| row.get(0))?;
-        return Ok(Followed { items: Vec::new(), last: place(end), more: false });
+    let Some(from) = ask.after else {
+        let end: i64 = conn.prepare_cached(log.end)?.query_row([], |row| row.get(0))?;
+        return Ok(Followed { items: Vec::new(), last: place(end), more: false, skipped: false });
     };
     // A place that nobody has given out may be any number.
+    let from = if from.commit > 0 { u128::MAX } else { from.row };
     let mut last = i64::try_from(from).unwrap_or(i64::MAX);
+    let passed = match ask.since {
+        Some(since) => first_since(conn, log, last, since)?,
+        None => None,
+    };
+    last = passed.unwrap_or(last);
     let mut owners: HashMap<i64, TenantId> = HashMap::new();
     for tenant in &ask.tenants {
         if let Some(no) = queries::tenant_no(conn, *tenant)? {
@@ -70,7 +84,7 @@ fn follow<T>(
         }
     }
     let (mut items, mut looked) = (Vec::new(), 0);
-    let mut statement = conn.prepare_cached(after)?;
+    let mut statement = conn.prepare_cached(log.after)?;
     let mut found = statement.query([last, int(LOOKS_MAX as u64)])?;
     while items.len() < ask.limit
         && let Some(row) = found.next()?
@@ -84,9 +98,38 @@ fn follow<T>(
         }
     }
     let more = looked >= LOOKS_MAX || items.len() >= ask.limit;
-    Ok(Followed { items, last: place(last), more })
+    Ok(Followed { items, last: place(last), more, skipped: passed.is_some() })
 }
 
-fn place(no: i64) -> Place {
-    Place(u128::from(no.max(0).unsigned_abs()))
+/// The place before the first row of a time, where the row after `last` is older. Numbers rise with time, more or
+/// less: so it is searched for by halves.
+fn first_since(
+    conn: &Connection,
+    log: &Log,
+    last: i64,
+    since: Timestamp,
+) -> Result<Option<i64>, Failure> {
+    let mut statement = conn.prepare_cached(log.from)?;
+    // The row from a number on, if it is older.
+    let mut older = |no: i64| -> Result<Option<i64>, Failure> {
+        let mut rows = statement.query([no])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let at: i64 = row.get(1)?;
+        Ok(if at < since.as_millis() { Some(row.get(0)?) } else { None })
+    };
+    let Some(mut low) = older(last.saturating_add(1))? else { return Ok(None) };
+    let mut high: i64 = conn.prepare_cached(log.end)?.query_row([], |row| row.get(0))?;
+    while low < high {
+        // Above `low`, and at most `high`.
+        let middle = low + (high - low + 1) / 2;
+        match older(middle)? {
+            Some(no) => low = no.min(high),
+            None => high = middle - 1,
+        }
+    }
+    Ok(Some(low))
+}
+
+fn place(no: i64) -> LogPlace {
+    LogPlace { commit: 0, row: u128::from(no.max(0).unsigned_abs()) }
 }

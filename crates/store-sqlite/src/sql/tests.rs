@@ -123,6 +123,9 @@ fn the_log_is_followed_by_primary_keys() {
     let delivery = "SEARCH d USING INTEGER PRIMARY KEY";
     check(&conn, ATTEMPTS_AFTER, &["SEARCH a USING INTEGER PRIMARY KEY (rowid>?)", delivery]);
     check(&conn, ATTEMPT_MADE, &["SEARCH a USING INTEGER PRIMARY KEY (rowid=?)", delivery]);
+    check(&conn, EVENT_LINE, &["e USING INTEGER PRIMARY KEY"]);
+    check(&conn, EVENT_FROM, &["SEARCH event USING INTEGER PRIMARY KEY (rowid>?)"]);
+    check(&conn, ATTEMPT_FROM, &["SEARCH attempt USING INTEGER PRIMARY KEY (rowid>?)"]);
     check(&conn, EVENTS_END, &["SEARCH event"]);
     check(&conn, ATTEMPTS_END, &["SEARCH attempt"]);
 }

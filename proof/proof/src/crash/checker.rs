@@ -506,8 +506,13 @@ impl<'a> Checker<'a> {
                 }
             }
             for (lane, cases) in lanes {
-                let broken = order::check(&cases, &windows).into_iter();
-                blames.extend(broken.map(|(kind, what)| {
+                let mut broken = order::overlaps(&cases, &windows);
+                // Of one that begins in the past, a job brings what was there before, in order, and what is new comes
+                // in order as well; which of the two comes first nobody knows.
+                for part in eras(subscription, cases) {
+                    broken.extend(order::check(&part));
+                }
+                blames.extend(broken.into_iter().map(|(kind, what)| {
                     (kind, format!("{} lane `{lane}`: {what}", subscription.name))
                 }));
             }
@@ -516,6 +521,20 @@ impl<'a> Checker<'a> {
             self.blame(kind, what);
         }
     }
+}
+
+type Tried<'c, 'a> = (&'c Case<'a>, &'c Seen<'a>);
+
+/// The parts of a lane that have an order of their own: what was there before the subscription, and what came after
+/// it. What was published while it was made is in neither.
+fn eras<'c, 'a>(subscription: &Subscription, cases: Vec<Tried<'c, 'a>>) -> Vec<Vec<Tried<'c, 'a>>> {
+    if !subscription.from_start {
+        return vec![cases];
+    }
+    let is_old = |case: &Case<'_>| case.acks.first().is_some_and(|ack| ack.at < subscription.asked);
+    let (old, rest): (Vec<_>, Vec<_>) = cases.into_iter().partition(|(case, _)| is_old(case));
+    let is_new = |case: &Case<'_>| subscription.created.is_some_and(|at| at < case.intent.at);
+    vec![old, rest.into_iter().filter(|(case, _)| is_new(case)).collect()]
 }
 
 /// The times in which faults had effects.

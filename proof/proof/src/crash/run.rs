@@ -193,11 +193,11 @@ impl Stage {
     }
 
     /// Two more subscriptions while the load runs. From its 201 on, the one must get everything, whichever
-    /// node takes the publish. The other begins in the past: it must get everything of the run, by a job
+    /// node takes the publish. The other begins in the past: it must get everything of the run, in order, by a job
     /// that is under way when the next fault strikes.
     async fn subscribe_late(&mut self, cycle: u64) -> anyhow::Result<()> {
         self.subscribe_at(cycle, "late", Order::Key, false).await?;
-        self.subscribe_at(cycle, "history", Order::None, true).await
+        self.subscribe_at(cycle, "history", Order::Key, true).await
     }
 
     /// A try without an answer stays in the plan as one that may exist.

@@ -20,9 +20,9 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
     CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error,
-    EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
-    Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
-    Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -686,7 +686,7 @@ impl Store for FaultStore {
             .await
     }
 
-    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<EventLine>> {
         self.call(false, move |reach| at_once(reach.model.events_after(ask))).await
     }
 

@@ -97,6 +97,7 @@ impl Publisher {
             content_type: "application/json".to_owned(),
             payload: Bytes::from(payload),
             idempotency,
+            publisher_id: None,
             deliver_at,
             retention,
         }

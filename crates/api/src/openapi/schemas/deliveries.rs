@@ -87,11 +87,15 @@ pub(super) fn all() -> Value {
                 "reason": {"type": "string", "description": "Why the delivery ended, as in the delivery"},
             })),
         ),
-        "SkippedItems": object(&["count"], json!({
+        "SkippedItems": object(&[], json!({
             "count": {
                 "type": "integer", "minimum": 1,
                 "description": "Events and attempts of the tenant that went by because the client did not keep up, \
                                 before filters",
+            },
+            "older_than": {
+                "type": "string", "format": "date-time",
+                "description": "The client was away for long: what is older is not told, and was not counted",
             },
         })),
         "NewReplay": object(&[], with(&selection, json!({

@@ -21,12 +21,11 @@ struct Place {
     batch: Option<(u64, u32)>,
 }
 
-/// What is wrong with a lane.
-pub(super) fn check(cases: &[(&Case<'_>, &Seen<'_>)], windows: &Windows) -> Vec<(Kind, String)> {
+/// What is wrong with the order of a lane.
+pub(super) fn check(cases: &[(&Case<'_>, &Seen<'_>)]) -> Vec<(Kind, String)> {
     let places: Vec<Place> = cases.iter().filter_map(|(case, seen)| place(case, seen)).collect();
     let mut broken = known_order(places.iter().collect());
     broken.extend(batch_order(&places));
-    broken.extend(overlaps(cases, windows));
     broken
 }
 
@@ -99,7 +98,7 @@ fn judge(head: &Place, next: &Place) -> Option<(Kind, String)> {
 }
 
 /// At most one attempt of a lane is under way, unless a fault left one behind.
-fn overlaps(cases: &[(&Case<'_>, &Seen<'_>)], windows: &Windows) -> Vec<(Kind, String)> {
+pub(super) fn overlaps(cases: &[(&Case<'_>, &Seen<'_>)], windows: &Windows) -> Vec<(Kind, String)> {
     let mut all: Vec<_> = cases
         .iter()
         .flat_map(|(case, seen)| seen.receipts.iter().map(|receipt| (case.intent.n, *receipt)))

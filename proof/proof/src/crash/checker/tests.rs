@@ -200,6 +200,41 @@ fn order_within_a_batch_is_known_when_it_was_accepted_at_once() {
 }
 
 #[test]
+fn history_comes_in_order_and_so_does_what_is_new_but_neither_waits_for_the_other() {
+    // The second comes before the first.
+    let reordered = |run: &mut Evidence| {
+        run.receipts[2].at = 470;
+        run.receipts[2].answered = 480;
+    };
+    let history = |run: &mut Evidence, asked, created| {
+        let subscription = &mut run.plan.subscriptions[0];
+        subscription.from_start = true;
+        subscription.asked = asked;
+        subscription.created = Some(created);
+        for n in [1, 2] {
+            edit_ack(run, n, |ack| ack.deliveries = 1);
+        }
+    };
+    // Both are older than the subscription.
+    check(&[Kind::Reordered], |run| {
+        history(run, 350, 360);
+        reordered(run);
+    });
+    check(&[], |run| history(run, 350, 360));
+    // Only the first is.
+    check(&[], |run| {
+        history(run, 160, 170);
+        edit_ack(run, 2, |ack| ack.deliveries = 2);
+        reordered(run);
+    });
+    // Nobody can say of the second.
+    check(&[], |run| {
+        history(run, 160, 220);
+        reordered(run);
+    });
+}
+
+#[test]
 fn a_forged_body_is_found() {
     check(&[Kind::Lost, Kind::Body, Kind::Stats], |run| run.receipts[4].sha = "sha-x".to_owned());
     check(&[Kind::Signature], |run| run.receipts[4].signature = false);
