@@ -179,6 +179,11 @@ typed_id!(
     "job"
 );
 typed_id!(
+    /// One line of the audit log.
+    AuditId,
+    "aud"
+);
+typed_id!(
     /// One certificate of the registry.
     CertificateId,
     "crt"

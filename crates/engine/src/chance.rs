@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use posthorn_domain::{
-    CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
+    AuditId, CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
     Timestamp,
 };
 use rand::rngs::StdRng;
@@ -34,6 +34,7 @@ impl Chance {
     }
 
     fresh! {
+        audit_id -> AuditId,
         event_id -> EventId,
         delivery_id -> DeliveryId,
         subscription_id -> SubscriptionId,

@@ -6,9 +6,12 @@
 //! # What it must not know
 //! Where stores keep bytes, and what of them is left on a disk.
 
-use posthorn_domain::{Delivery, DeliveryId, Event, EventId, Job, JobWork, Selection, TenantId};
+use posthorn_domain::{
+    AuditAction, Delivery, DeliveryId, Event, EventId, Job, JobWork, Selection, TenantId,
+};
 use posthorn_store::{AttemptFilter, DeliveryFilter, Expunges, Listing, StateKind};
 
+use crate::audit::created;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::jobs::{BITE, ReplayCount};
@@ -53,7 +56,11 @@ impl Engine {
     ) -> Result<Event> {
         let mut tries = 0;
         loop {
-            let done = self.store().expunge_event(tenant, id, how.responses, self.now()).await;
+            let line = created(AuditAction::EventExpunged, "event", id, tenant);
+            let (line, at) = (line.with("responses", how.responses), self.now());
+            let write =
+                |along| self.store().expunge_event_with(tenant, id, how.responses, at, along);
+            let done = self.writing(None, Some(line), true, write).await;
             match done.map_err(|e| Error::from(e).about("event")) {
                 Err(Error::Unfinished) if how.cancel && tries < TRIES => {
                     self.cancel_all(tenant, id).await?;
@@ -103,7 +110,11 @@ impl Engine {
         delivery: DeliveryId,
         number: u32,
     ) -> Result<()> {
-        let done = self.store().expunge_response(tenant, delivery, number, self.now()).await;
+        let line = created(AuditAction::ResponseExpunged, "delivery", delivery, tenant);
+        let (line, at) = (line.with("attempt", number), self.now());
+        let write =
+            |along| self.store().expunge_response_with(tenant, delivery, number, at, along);
+        let done = self.writing(None, Some(line), true, write).await;
         done.map_err(|e| Error::from(e).about("attempt"))
     }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use posthorn_domain::filter::{Candidate, Matching};
 use posthorn_domain::{
-    Clock, Delivery, DeliveryState, Event, EventId, Job, JobId, JobState, JobWork, ReplayStatus,
+    AuditAction, Clock, Delivery, DeliveryState, Event, EventId, Job, JobId, JobState, JobWork, ReplayStatus,
     Replayed, Selection, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
@@ -25,6 +25,7 @@ use posthorn_store::{
     Period, Place, Redelivery, Refusal, Result as StoreResult, StateKind, Store,
 };
 
+use crate::audit::{created, job_detail};
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::engine::Engine;
@@ -375,8 +376,17 @@ impl Engine {
 
     /// Writes a job down and makes its first go.
     pub(crate) async fn begin_job(&self, job: Job) -> Result<Job> {
-        self.store().create_job(job.clone(), None, Vec::new()).await?;
+        self.write_job(&job).await?;
         self.go_on(job).await
+    }
+
+    /// Writes a job down.
+    async fn write_job(&self, job: &Job) -> Result<()> {
+        let line = created(AuditAction::JobCreated, "job", job.id, job.tenant);
+        let line = line.detailed(job_detail(job));
+        let write = |along| self.store().create_job_with(job.clone(), None, along);
+        self.writing(None, Some(line), true, write).await?;
+        Ok(())
     }
 
     /// Makes the first go of a job that was written down.
@@ -508,7 +518,7 @@ impl Engine {
         self.catalog().subscription(tenant, subscription)?;
         let work = JobWork::Deliver { event, subscription };
         let job = self.job(tenant, work, 1, created_by);
-        self.store().create_job(job.clone(), None, Vec::new()).await?;
+        self.write_job(&job).await?;
         self.inner.jobs.begin(&job).await?;
         Ok(self.store().job(tenant, job.id).await?.unwrap_or(job))
     }
@@ -520,7 +530,11 @@ impl Engine {
             let found = self.store().job(tenant, id).await?.ok_or(Error::NotFound("job"))?;
             let ended = Job { state: JobState::Cancelled, finished_at: Some(at), ..found };
             let ending = self.inner.jobs.ending(&ended, at);
-            match self.store().cancel_job(tenant, id, at, ending.clone()).await {
+            let line = created(AuditAction::JobCancelled, "job", id, tenant);
+            let line = line.detailed(job_detail(&ended));
+            let write =
+                |along| self.store().cancel_job_with(tenant, id, at, ending.clone(), along);
+            match self.writing_once(line, write).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
                 cancelled => {
                     let job = cancelled.map_err(|e| Error::from(e).about("job"))?;

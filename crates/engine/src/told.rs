@@ -121,7 +121,10 @@ impl Teller {
             attributes,
             key: fact.subject.clone(),
             content_type: "application/json".to_owned(),
-            payload: fact.payload.clone(),
+            payload: match &fact.full {
+                Some(full) if tenant == TenantId::SYSTEM => full.clone(),
+                _ => fact.payload.clone(),
+            },
             accepted_at: now,
             publisher_id: None,
             deliver_at: None,

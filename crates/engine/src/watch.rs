@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{
-    Clock, IdempotencyKey, NodeId, SYSTEM_TENANT, Shard, Span, Tenant, TenantId, Timestamp,
+    Actor, AuditAction, AuditEntry, AuditObject, Clock, IdempotencyKey, NodeId, Origin,
+    SYSTEM_TENANT, Shard, Span, Tenant, TenantId, Timestamp,
 };
 use posthorn_store::{CatalogChange, Error, Refusal, Result, Store};
 use tokio::time::MissedTickBehavior;
@@ -21,6 +22,7 @@ use tracing::{info, warn};
 
 use crate::admission::Admission;
 use crate::catalog::Catalog;
+use crate::chance::Chance;
 use crate::error::chain;
 use crate::membership::LostNodes;
 use crate::metrics;
@@ -63,7 +65,8 @@ impl Watch {
                 told.clear();
                 continue;
             }
-            ensure_system(&*self.store, &self.catalog, self.clock.now()).await;
+            let by = (&*self.teller.chance, self.clock.now());
+            ensure_system(&*self.store, &self.catalog, by).await;
             self.look(&mut told).await;
         }
     }
@@ -131,20 +134,43 @@ fn lasting(about: String, now: Timestamp, fact: Fact) -> (String, String, Fact) 
 
 /// Makes sure of the tenant that operators are told in. Without it operators are told nothing, but everything else
 /// works: so trouble with the store is no reason not to start.
-pub(crate) async fn ensure_system(store: &dyn Store, catalog: &Catalog, now: Timestamp) {
+pub(crate) async fn ensure_system(
+    store: &dyn Store,
+    catalog: &Catalog,
+    by: (&Chance, Timestamp),
+) {
     if catalog.tenant(TenantId::SYSTEM).is_ok() {
         return;
     }
-    if let Err(e) = make_system(store, catalog, now).await {
+    if let Err(e) = make_system(store, catalog, by).await {
         warn!(error = %chain(&e), "the tenant for operational events could not be created; it will \
                                    be retried");
     }
 }
 
-async fn make_system(store: &dyn Store, catalog: &Catalog, now: Timestamp) -> Result<()> {
+async fn make_system(
+    store: &dyn Store,
+    catalog: &Catalog,
+    (chance, now): (&Chance, Timestamp),
+) -> Result<()> {
     for name in [SYSTEM_TENANT, SYSTEM_OTHERWISE] {
         let tenant = Tenant::new(TenantId::SYSTEM, name.to_owned(), now);
-        match store.change_catalog(CatalogChange::CreateTenant(tenant)).await {
+        let line = AuditEntry {
+            id: chance.audit_id(now),
+            actor: Actor::SERVER,
+            origin: Origin { surface: "server".to_owned(), address: None },
+            action: AuditAction::TenantCreated,
+            tenant: Some(tenant.id),
+            realm: Some(tenant.realm.clone()),
+            object: AuditObject {
+                kind: "tenant".to_owned(),
+                id: tenant.id.to_string(),
+                name: Some(name.to_owned()),
+            },
+            detail: serde_json::Map::new(),
+        };
+        let create = CatalogChange::CreateTenant(tenant);
+        match store.change_catalog_with(create, line.into()).await {
             // Another node was faster, or somebody has the name.
             Ok(_) | Err(Error::Refused(Refusal::AlreadyExists)) => {}
             Err(e) => return Err(e),

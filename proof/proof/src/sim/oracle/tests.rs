@@ -335,6 +335,7 @@ fn retention_leaves_unfinished_work_alone() {
         dead_before: at(100),
         keys_before: at(100),
         recalls_before: at(0),
+        audit_before: at(0),
         limit: 10,
     };
     let answer = Pruned { events: 1, keys: 0, redrives: 0, more: false };
