@@ -34,6 +34,7 @@ pub(crate) enum List {
     Stream = 11,
     Realms = 12,
     EventTypes = 13,
+    Audit = 14,
 }
 
 /// The cursor behind an item.

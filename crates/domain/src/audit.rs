@@ -332,7 +332,7 @@ mod tests {
         let text = serde_json::to_string(&line()).expect("a text");
         assert_eq!(
             text,
-            r#"{"id":"aud_0000004w87e0020000000000r7","actor":{"kind":"key","id":"key_1","name":"ci","home":{"tenant":"ten_00000000000000000000000000"}},"origin":{"surface":"api","address":"192.0.2.1"},"action":"subscription.created","tenant":"ten_00000000000000000000000000","realm":"default","object":{"kind":"subscription","id":"sub_1"},"detail":{"fields":["filter"]}}"#
+            r#"{"id":"aud_00000004w8e008000000000007","actor":{"kind":"key","id":"key_1","name":"ci","home":{"tenant":"ten_00000000000000000000000000"}},"origin":{"surface":"api","address":"192.0.2.1"},"action":"subscription.created","tenant":"ten_00000000000000000000000000","realm":"default","object":{"kind":"subscription","id":"sub_1"},"detail":{"fields":["filter"]}}"#
         );
         assert_eq!(serde_json::from_str::<AuditEntry>(&text).expect("its own text"), line());
         assert_eq!(line().at(), Timestamp::from_millis(5_000));

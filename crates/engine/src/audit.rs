@@ -20,8 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use posthorn_domain::{
-    Actor, ActorKind, AuditAction, AuditEntry, AuditObject, ClientName, Home, Origin, RealmName,
-    TenantId,
+    Actor, ActorKind, AuditAction, AuditEntry, AuditObject, Home, Origin, RealmName, TenantId,
 };
 use posthorn_store::{Along, CatalogChange, Error as StoreError, Refusal, Result as StoreResult};
 use serde_json::{Map, Value, json};
@@ -47,7 +46,7 @@ enum Who {
     Server,
     Key(Arc<KnownKey>),
     Certificate(Arc<KnownKey>),
-    Client(TenantId, ClientName),
+    Client(TenantId, Arc<str>),
     Session(Arc<str>, Arc<str>, Home),
 }
 
@@ -93,7 +92,7 @@ impl Acting {
     /// A client of a dialect, in the tenant of that.
     pub fn client(
         tenant: TenantId,
-        name: ClientName,
+        name: Arc<str>,
         surface: &'static str,
         address: Option<IpAddr>,
     ) -> Self {
