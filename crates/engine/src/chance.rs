@@ -2,8 +2,8 @@
 
 use parking_lot::Mutex;
 use posthorn_domain::{
-    AuditId, CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
-    Timestamp,
+    AuditId, CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SubscriptionId,
+    TenantId, Timestamp,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -112,8 +112,7 @@ impl Engine {
     ) -> Result<()> {
         let line = created(AuditAction::ResponseExpunged, "delivery", delivery, tenant);
         let (line, at) = (line.with("attempt", number), self.now());
-        let write =
-            |along| self.store().expunge_response_with(tenant, delivery, number, at, along);
+        let write = |along| self.store().expunge_response_with(tenant, delivery, number, at, along);
         let done = self.writing(None, Some(line), true, write).await;
         done.map_err(|e| Error::from(e).about("attempt"))
     }

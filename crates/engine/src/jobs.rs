@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use posthorn_domain::filter::{Candidate, Matching};
 use posthorn_domain::{
-    AuditAction, Clock, Delivery, DeliveryState, Event, EventId, Job, JobId, JobState, JobWork, ReplayStatus,
-    Replayed, Selection, SubscriptionId, TenantId, Timestamp,
+    AuditAction, Clock, Delivery, DeliveryState, Event, EventId, Job, JobId, JobState, JobWork,
+    ReplayStatus, Replayed, Selection, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Bite, DeliveryFilter, Ending, Error as StoreError, EventFilter, Expunges, Listing, Order, Page,
@@ -532,8 +532,7 @@ impl Engine {
             let ending = self.inner.jobs.ending(&ended, at);
             let line = created(AuditAction::JobCancelled, "job", id, tenant);
             let line = line.detailed(job_detail(&ended));
-            let write =
-                |along| self.store().cancel_job_with(tenant, id, at, ending.clone(), along);
+            let write = |along| self.store().cancel_job_with(tenant, id, at, ending.clone(), along);
             match self.writing_once(line, write).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
                 cancelled => {

@@ -2,7 +2,8 @@
 
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    AuditAction, Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
+    AuditAction, Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState,
+    TenantId,
 };
 use posthorn_store::{DueSubscription, Error as StoreError, Moved, Refusal};
 use tracing::warn;

@@ -104,7 +104,9 @@ impl Engine {
         let delete = CatalogChange::DeleteTenant { tenant, job: job.id, at: self.now() };
         let line = self.line_of(&delete);
         let write = |along| self.store().create_job_with(job.clone(), Some(delete.clone()), along);
-        self.change_with(self.writing(None, line, true, write)).await.map_err(|e| e.about("tenant"))?;
+        self.change_with(self.writing(None, line, true, write))
+            .await
+            .map_err(|e| e.about("tenant"))?;
         self.go_on(job).await
     }
 

@@ -134,11 +134,7 @@ fn lasting(about: String, now: Timestamp, fact: Fact) -> (String, String, Fact) 
 
 /// Makes sure of the tenant that operators are told in. Without it operators are told nothing, but everything else
 /// works: so trouble with the store is no reason not to start.
-pub(crate) async fn ensure_system(
-    store: &dyn Store,
-    catalog: &Catalog,
-    by: (&Chance, Timestamp),
-) {
+pub(crate) async fn ensure_system(store: &dyn Store, catalog: &Catalog, by: (&Chance, Timestamp)) {
     if catalog.tenant(TenantId::SYSTEM).is_ok() {
         return;
     }

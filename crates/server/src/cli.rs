@@ -6,9 +6,9 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events, explain,
-    filters, jobs, keys, listen, metrics, notificaties, profiles, push, realms, redrives, seal,
-    send, subscriptions, tenants, topics, verify,
+    Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events,
+    explain, filters, jobs, keys, listen, metrics, notificaties, profiles, push, realms, redrives,
+    seal, send, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;

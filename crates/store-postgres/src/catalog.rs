@@ -44,11 +44,7 @@ pub(crate) async fn change(
         .await
 }
 
-async fn apply(
-    client: &Object,
-    change: &CatalogChange,
-    along: &Along,
-) -> Outcome<CatalogVersion> {
+async fn apply(client: &Object, change: &CatalogChange, along: &Along) -> Outcome<CatalogVersion> {
     begin(client).await?;
     let tenant = tenant_of(client, change).await?;
     told::hold(client, tenant, &along.told).await?;

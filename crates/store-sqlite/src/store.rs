@@ -10,15 +10,15 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
+    JobId, KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error,
-    EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
-    Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
-    Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
+    Error, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};

@@ -47,8 +47,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
+    JobId, KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 
 pub use audit::{Along, AuditFilter, audit_page, audit_place, knows};

@@ -9,14 +9,12 @@ use posthorn_domain::{
     TenantId, Timestamp,
 };
 use posthorn_store::{
-    Along, AuditFilter, CatalogChange, Error, Listing, Order, Page, Period, Prune,
-    Refusal, Store, audit_place,
+    Along, AuditFilter, CatalogChange, Error, Listing, Order, Page, Period, Prune, Refusal, Store,
+    audit_place,
 };
 
 use super::Fixture;
-use super::builders::{
-    Setting, api_key, at, dead_skip, delivered, redrive, topic, unique,
-};
+use super::builders::{Setting, api_key, at, dead_skip, delivered, redrive, topic, unique};
 use super::jobs::job;
 use super::model::ModelStore;
 
@@ -35,7 +33,10 @@ fn line(tenant: TenantId, action: AuditAction, when: Timestamp) -> AuditEntry {
         tenant: Some(tenant),
         realm: Some(RealmName::default()),
         object: AuditObject { kind: "thing".to_owned(), id: "thing_1".to_owned(), name: None },
-        detail: serde_json::Map::from_iter([("fields".to_owned(), serde_json::json!(["a\u{1F4EF}"]))]),
+        detail: serde_json::Map::from_iter([(
+            "fields".to_owned(),
+            serde_json::json!(["a\u{1F4EF}"]),
+        )]),
     }
 }
 

@@ -28,9 +28,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, AuditEntry, AuditId, CatalogVersion, Clock, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
-    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, SubscriptionId,
-    TenantId, Timestamp,
+    Attempt, AuditEntry, AuditId, CatalogVersion, Clock, Delivery, DeliveryId, DeliveryState,
+    Event, EventId, Job, JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard,
+    SubscriptionId, TenantId, Timestamp,
 };
 use tokio::sync::Notify;
 
@@ -39,9 +39,9 @@ use deliveries::Row;
 use leases::Leases;
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
-    FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved,
-    NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
+    EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
+    Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
     Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups, Work,
 };
 

@@ -208,7 +208,8 @@ pub async fn a_change_tells_on_the_version_before_it(fixture: &dyn Fixture) {
     ] {
         let before = setting.version_of(setting.tenant).await;
         let told = audience.told(&setting).await;
-        let version = setting.store.change_catalog_with(change, told.into()).await.expect("changed");
+        let version =
+            setting.store.change_catalog_with(change, told.into()).await.expect("changed");
         assert!(version > before);
         assert_eq!(setting.version_of(setting.tenant).await, version);
         heard += 1;

@@ -38,9 +38,13 @@ pub(super) fn all() -> Value {
     {
         all.insert(format!("{item}Page"), page(item));
     }
-    for (item, of) in
-        [("Event", "Event"), ("Delivery", "Delivery"), ("Attempt", "AttemptMade"), ("Job", "Job"), ("Audit", "AuditLine")]
-    {
+    for (item, of) in [
+        ("Event", "Event"),
+        ("Delivery", "Delivery"),
+        ("Attempt", "AttemptMade"),
+        ("Job", "Job"),
+        ("Audit", "AuditLine"),
+    ] {
         all.insert(format!("{item}Page"), log_page(of));
     }
     all.extend(cloudevent::schemas().map(|(name, schema)| (name.to_owned(), schema)));

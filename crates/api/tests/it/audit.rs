@@ -44,7 +44,10 @@ const EXCEPTIONS: [(&str, &str); 13] = [
     ("countReplay", "answers a question"),
     ("countResend", "answers a question"),
     ("countNotificatiesResend", "answers a question"),
-    ("applyNotificatiesSetup", "a line for each thing it changes; needs the dialect, whose tests look at it"),
+    (
+        "applyNotificatiesSetup",
+        "a line for each thing it changes; needs the dialect, whose tests look at it",
+    ),
     ("resendNotificaties", "needs the dialect; it is a job like others"),
 ];
 
@@ -81,7 +84,10 @@ impl Walk<'_> {
         let made_by = line.actor.id.as_deref();
         let known = [&self.server.keys.acme, &self.server.keys.operator];
         let known = known.map(|text| key_id(self.server, text));
-        assert!(made_by.is_some_and(|id| known.iter().any(|key| key == id)), "{operation}: {line:?}");
+        assert!(
+            made_by.is_some_and(|id| known.iter().any(|key| key == id)),
+            "{operation}: {line:?}"
+        );
         assert_eq!(line.origin.surface, "api");
         assert_eq!(line.origin.address, Some("127.0.0.1".parse().unwrap()), "{operation}");
         self.done.insert(operation.to_owned(), action.to_owned());
@@ -119,7 +125,8 @@ async fn every_change_leaves_exactly_one_line() {
     let (first, second) = (server.publish("1").await, server.publish("2").await);
     let delivery = id_of(&server.delivery_in(&first, "delivered").await);
     server.delivery_in(&second, "delivered").await;
-    let call = acme("POST", &format!("/v1/events/{first}/deliver")).json(json!({"subscription": one}));
+    let call =
+        acme("POST", &format!("/v1/events/{first}/deliver")).json(json!({"subscription": one}));
     walk.make("deliverEvent", "job.created", call).await;
     server.delivery_in(&first, "delivered").await;
     let slow = json!({"status": "all", "per_second": 1});
@@ -208,12 +215,18 @@ async fn every_change_leaves_exactly_one_line() {
     let before = lines(&server).await.len();
     operator("POST", "/v1/seal/rotate").await.expect(200);
     assert_eq!(lines(&server).await.len(), before);
-    walk.done.insert("rotateSeal".to_owned(), "a line for each thing that is sealed anew".to_owned());
+    walk.done
+        .insert("rotateSeal".to_owned(), "a line for each thing that is sealed anew".to_owned());
 
     let covered: BTreeSet<String> = walk.done.keys().cloned().collect();
-    let exceptions: BTreeSet<String> = EXCEPTIONS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let exceptions: BTreeSet<String> =
+        EXCEPTIONS.iter().map(|(name, _)| (*name).to_owned()).collect();
     let all: BTreeSet<String> = covered.union(&exceptions).cloned().collect();
-    assert_eq!(all, changing(), "every operation that changes something is walked through, or has a reason");
+    assert_eq!(
+        all,
+        changing(),
+        "every operation that changes something is walked through, or has a reason"
+    );
     assert!(covered.is_disjoint(&exceptions));
 }
 
@@ -240,7 +253,13 @@ async fn what_changes_nothing_leaves_no_line() {
     let server = Server::start().await;
     server.subscribe("https://ok.example/", json!({"name": "one"})).await;
     let id = key_id(&server, &server.keys.acme);
-    let made = server.engine.create_key(Bound::Nobody, vec![posthorn_domain::Scope::Operator], String::new(), None, None);
+    let made = server.engine.create_key(
+        Bound::Nobody,
+        vec![posthorn_domain::Scope::Operator],
+        String::new(),
+        None,
+        None,
+    );
     let spare = made.await.unwrap().key.id;
     server.as_operator("DELETE", &format!("/v1/keys/{spare}")).await.expect(204);
     let before = lines(&server).await;
@@ -269,14 +288,17 @@ async fn each_reader_sees_what_is_theirs() {
     let tenant_key = operator("POST", "/v1/keys").json(new).await.expect(201);
     let text = |key: &Value| key["key"].as_str().unwrap().to_owned();
     let (of_realm, of_tenant) = (text(&realm_key), text(&tenant_key));
-    for (name, key) in [("by-operator", &server.keys.operator), ("by-realm", &of_realm), ("by-tenant", &of_tenant)] {
+    for (name, key) in
+        [("by-operator", &server.keys.operator), ("by-realm", &of_realm), ("by-tenant", &of_tenant)]
+    {
         let put = server.ask("PUT", &format!("/v1/topics/{name}")).key(key);
         put.header("posthorn-tenant", "eu-one").json(json!({})).await.expect(200);
     }
     server.as_acme("PUT", "/v1/topics/of-acme").json(json!({})).await.expect(200);
 
     let actors = async |key: &str, query: &str| -> BTreeMap<String, Value> {
-        let list = server.ask("GET", &format!("/v1/audit?limit=200{query}")).key(key).await.expect(200);
+        let list =
+            server.ask("GET", &format!("/v1/audit?limit=200{query}")).key(key).await.expect(200);
         let pairs = items(&list).iter().map(|line| {
             let object = line["object"]["id"].as_str().unwrap().to_owned();
             assert_eq!(line["address"].is_null(), line["actor"]["id"].is_null(), "{line}");
@@ -284,7 +306,8 @@ async fn each_reader_sees_what_is_theirs() {
         });
         pairs.collect()
     };
-    let shown = |kind: &str, key: &Value, name: &str| json!({"kind": kind, "id": key["id"], "name": name});
+    let shown =
+        |kind: &str, key: &Value, name: &str| json!({"kind": kind, "id": key["id"], "name": name});
     let hidden = |kind: &str| json!({"kind": kind, "id": null, "name": null});
 
     let all = actors(&server.keys.operator, "").await;
@@ -314,7 +337,10 @@ async fn each_reader_sees_what_is_theirs() {
 
     // Whom one does not know, one cannot ask for.
     let asked = async |key: &str, actor: &Value| {
-        actors(key, &format!("&actor={}", actor.as_str().unwrap())).await.into_keys().collect::<Vec<_>>()
+        actors(key, &format!("&actor={}", actor.as_str().unwrap()))
+            .await
+            .into_keys()
+            .collect::<Vec<_>>()
     };
     let by = json!(key_id(&server, &server.keys.operator));
     assert!(asked(&server.keys.operator, &by).await.contains(&"by-operator".to_owned()));
@@ -350,8 +376,13 @@ async fn lists_have_filters_orders_and_cursors() {
         made.push(name);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    server.as_acme("PUT", "/v1/topics/topic-0").json(json!({"description": "x", "attributes": ["a"]})).await.expect(200);
-    let get = async |query: &str| server.as_acme("GET", &format!("/v1/audit?{query}")).await.expect(200);
+    server
+        .as_acme("PUT", "/v1/topics/topic-0")
+        .json(json!({"description": "x", "attributes": ["a"]}))
+        .await
+        .expect(200);
+    let get =
+        async |query: &str| server.as_acme("GET", &format!("/v1/audit?{query}")).await.expect(200);
     let objects = |list: &Value| -> Vec<String> {
         items(list).iter().map(|line| line["object"]["id"].as_str().unwrap().to_owned()).collect()
     };
@@ -375,12 +406,21 @@ async fn lists_have_filters_orders_and_cursors() {
     let newest = get("action=topic.created&limit=1").await;
     assert_eq!(objects(&newest), ["topic-4"]);
     let back = newest["next"].as_str().unwrap();
-    assert_eq!(objects(&get(&format!("action=topic.created&limit=1&cursor={back}")).await), ["topic-3"]);
+    assert_eq!(
+        objects(&get(&format!("action=topic.created&limit=1&cursor={back}")).await),
+        ["topic-3"]
+    );
     assert_eq!(objects(&get("object=topic-0").await), ["topic-0", "topic-0"]);
     let third = get("object=topic-2").await;
     let at = items(&third)[0]["at"].as_str().unwrap().to_owned();
-    assert_eq!(objects(&get(&format!("action=topic&order=oldest&until={at}")).await), ["topic-0", "topic-1"]);
-    assert_eq!(objects(&get(&format!("action=topic.created&order=oldest&from={at}&limit=1")).await), ["topic-2"]);
+    assert_eq!(
+        objects(&get(&format!("action=topic&order=oldest&until={at}")).await),
+        ["topic-0", "topic-1"]
+    );
+    assert_eq!(
+        objects(&get(&format!("action=topic.created&order=oldest&from={at}&limit=1")).await),
+        ["topic-2"]
+    );
 
     for (query, field) in [
         ("action=nothing", "action"),
@@ -438,17 +478,27 @@ async fn no_line_says_what_is_secret() {
     let certificate = client_certificate();
     let made = server.as_acme("POST", "/v1/certificates").json(&certificate).await.expect(201);
     server.as_acme("POST", &format!("/v1/certificates/{}/revoke", id_of(&made))).await.expect(200);
-    let key = server.as_operator("POST", "/v1/keys").json(json!({"tenant": "acme", "scopes": ["read"]}));
+    let key =
+        server.as_operator("POST", "/v1/keys").json(json!({"tenant": "acme", "scopes": ["read"]}));
     let key = key.await.expect(201)["key"].as_str().unwrap().to_owned();
-    let profile = json!({"base": "default", "policy": {"request": {"headers": {"X-Own": "sentinel-own"}}}});
+    let profile =
+        json!({"base": "default", "policy": {"request": {"headers": {"X-Own": "sentinel-own"}}}});
     server.as_acme("PUT", "/v1/profiles/own").json(profile).await.expect(200);
 
     let all = lines(&server).await;
     let made: BTreeSet<&str> = all.iter().map(|line| line.action.as_str()).collect();
-    for action in ["subscription.updated", "client.created", "certificate.created", "key.created", "job.created", "profile.created"] {
+    for action in [
+        "subscription.updated",
+        "client.created",
+        "certificate.created",
+        "key.created",
+        "job.created",
+        "profile.created",
+    ] {
         assert!(made.contains(action), "{made:?}");
     }
-    let mut texts: Vec<String> = all.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
+    let mut texts: Vec<String> =
+        all.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
     let list = server.as_operator("GET", "/v1/audit?limit=200").await.expect(200);
     texts.push(list.to_string());
     let told = async || {
@@ -478,9 +528,13 @@ async fn no_line_says_what_is_secret() {
 #[tokio::test]
 async fn lines_are_told_to_those_who_listen() {
     let server = Server::start().await;
-    let types = json!({"any_of": [{"topics": ["posthorn.operational"], "types": ["audit.recorded"]}]});
-    for (tenant, host) in [("acme", "ear.example"), ("other", "stranger.example"), ("system", "operator.example")] {
-        let call = server.as_operator("POST", "/v1/subscriptions").header("posthorn-tenant", tenant);
+    let types =
+        json!({"any_of": [{"topics": ["posthorn.operational"], "types": ["audit.recorded"]}]});
+    for (tenant, host) in
+        [("acme", "ear.example"), ("other", "stranger.example"), ("system", "operator.example")]
+    {
+        let call =
+            server.as_operator("POST", "/v1/subscriptions").header("posthorn-tenant", tenant);
         let body = json!({"url": format!("https://{host}/"), "filter": types});
         call.json(body).await.expect(201);
     }
@@ -493,7 +547,8 @@ async fn lines_are_told_to_those_who_listen() {
     let heard = async |host: &str, object: &str| -> Value {
         for _ in 0..1_000 {
             let sent = server.transport.sent_to(host);
-            let bodies = sent.iter().map(|sent| serde_json::from_slice::<Value>(&sent.body).unwrap());
+            let bodies =
+                sent.iter().map(|sent| serde_json::from_slice::<Value>(&sent.body).unwrap());
             if let Some(found) = bodies.into_iter().find(|body| body["object"]["id"] == object) {
                 return found;
             }

@@ -227,10 +227,12 @@ async fn enter(
             ),
             _ => problem,
         })?;
-    service.rates.take(Arc::clone(&client.id), service.engine.admission().nanos()).map_err(|wait| {
-        let detail = "This client exceeded its rate limit (admission.key_requests_per_second).";
-        Problem::throttled(detail, seconds(wait))
-    })?;
+    service.rates.take(Arc::clone(&client.id), service.engine.admission().nanos()).map_err(
+        |wait| {
+            let detail = "This client exceeded its rate limit (admission.key_requests_per_second).";
+            Problem::throttled(detail, seconds(wait))
+        },
+    )?;
     if let Some(rights) = service.rights.as_ref().filter(|_| client.is_unsaid()) {
         let found = rights.of(&client.id, &|| service.engine.now()).await;
         client = client.with(found.map_err(|()| {

@@ -24,7 +24,8 @@ fn changed<T: Serialize>(old: &T, new: &T) -> Vec<Value> {
     };
     let (old, new) = (fields(old), fields(new));
     let names = new.keys().chain(old.keys().filter(|name| !new.contains_key(*name)));
-    let differ = names.filter(|name| !OWN.contains(&name.as_str()) && old.get(*name) != new.get(*name));
+    let differ =
+        names.filter(|name| !OWN.contains(&name.as_str()) && old.get(*name) != new.get(*name));
     differ.map(|name| Value::from(name.strip_prefix("sealed_").unwrap_or(name))).collect()
 }
 
@@ -63,9 +64,7 @@ pub(crate) fn of_change(catalog: &Catalog, change: &CatalogChange) -> Option<Lin
             let id = ("realm", &new.name);
             put((A::RealmCreated, A::RealmUpdated), id, old.as_deref(), new).within(&new.name)
         }
-        CatalogChange::DeleteRealm(name) => {
-            Line::new(A::RealmDeleted, "realm", name).within(name)
-        }
+        CatalogChange::DeleteRealm(name) => Line::new(A::RealmDeleted, "realm", name).within(name),
         CatalogChange::PutEventType(new) => {
             let old = catalog.event_type(&new.realm, &new.name).ok();
             let (actions, id) =
@@ -213,7 +212,12 @@ fn of_tenant(change: &TenantChange) -> Vec<Value> {
 }
 
 /// A line for something that is made in a tenant.
-pub(crate) fn created(action: AuditAction, kind: &str, id: impl ToString, tenant: TenantId) -> Line {
+pub(crate) fn created(
+    action: AuditAction,
+    kind: &str,
+    id: impl ToString,
+    tenant: TenantId,
+) -> Line {
     Line::new(action, kind, id).of(tenant)
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    Attempt, AuditEntry, Certificate, DeadReason, DeliveryState, Destination, FailureCode, Home, Job, JobWork,
-    LaneKey, NodeId, OperationalType, Redrive, Subscription, SubscriptionId, SubscriptionStatus,
-    TenantId, Timestamp,
+    Attempt, AuditEntry, Certificate, DeadReason, DeliveryState, Destination, FailureCode, Home,
+    Job, JobWork, LaneKey, NodeId, OperationalType, Redrive, Subscription, SubscriptionId,
+    SubscriptionStatus, TenantId, Timestamp,
 };
 use posthorn_store::Work;
 use serde_json::{Map, Value, json};

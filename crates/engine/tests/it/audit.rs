@@ -46,7 +46,12 @@ async fn changes_are_made_in_the_name_of_whoever_asked() {
     let told = &all[2..];
     assert_eq!(
         actions(told),
-        ["subscription.created", "subscription.paused", "subscription.resumed", "subscription.deleted"]
+        [
+            "subscription.created",
+            "subscription.paused",
+            "subscription.resumed",
+            "subscription.deleted"
+        ]
     );
     for line in told {
         assert_eq!((line.tenant, line.object.id.as_str()), (Some(TENANT), id.to_string().as_str()));
@@ -57,9 +62,15 @@ async fn changes_are_made_in_the_name_of_whoever_asked() {
     assert_eq!(made.actor.id.as_deref(), Some(all[1].object.id.as_str()), "the key that was made");
     assert_eq!(made.actor.home, Home::Tenant(TENANT));
     assert_eq!(made.origin.address, "192.0.2.7".parse().ok());
-    assert_eq!((paused.actor.kind, paused.actor.id.as_deref()), (ActorKind::Client, Some("open-zaak")));
+    assert_eq!(
+        (paused.actor.kind, paused.actor.id.as_deref()),
+        (ActorKind::Client, Some("open-zaak"))
+    );
     assert_eq!(paused.origin.surface, "notificaties");
-    assert_eq!((resumed.actor.kind, resumed.actor.name.as_deref()), (ActorKind::Session, Some("jo")));
+    assert_eq!(
+        (resumed.actor.kind, resumed.actor.name.as_deref()),
+        (ActorKind::Session, Some("jo"))
+    );
     assert_eq!((gone.actor.kind, gone.origin.surface.as_str()), (ActorKind::Server, "config"));
 }
 
@@ -80,7 +91,11 @@ async fn the_way_of_an_event_leaves_no_line() {
     assert_eq!(lines(&house).await, before);
     // Whoever asks twice for the same gets it once.
     let name = posthorn_domain::SubscriptionName::new("kept").expect("a name");
-    let new = NewSubscription { name: Some(name), destination: "https://b/".into(), ..NewSubscription::default() };
+    let new = NewSubscription {
+        name: Some(name),
+        destination: "https://b/".into(),
+        ..NewSubscription::default()
+    };
     for done in [true, false, false] {
         let ensured = engine.ensure_subscription(TENANT, new.clone()).await.expect("ensured");
         assert_eq!(ensured.1, done);
@@ -101,7 +116,10 @@ async fn what_a_policy_does_is_the_servers_own_doing() {
     let disabled = all.last().expect("a line");
     assert_eq!(disabled.action, AuditAction::SubscriptionDisabled);
     assert_eq!(disabled.object.id, id.to_string());
-    assert_eq!((disabled.actor.kind, disabled.origin.surface.as_str()), (ActorKind::Server, "server"));
+    assert_eq!(
+        (disabled.actor.kind, disabled.origin.surface.as_str()),
+        (ActorKind::Server, "server")
+    );
     assert!(disabled.detail.contains_key("reason"), "{disabled:?}");
 }
 
@@ -132,9 +150,14 @@ async fn one_line_for_a_job_and_one_for_each_thing_that_is_changed_by_itself() {
 }
 
 async fn listen(engine: &Engine, tenant: TenantId, url: &str) {
-    let filter = json!({"any_of": [{"topics": ["posthorn.operational"], "types": ["audit.recorded"]}]});
+    let filter =
+        json!({"any_of": [{"topics": ["posthorn.operational"], "types": ["audit.recorded"]}]});
     let filter: Filter = serde_json::from_value(filter).expect("a filter");
-    let new = NewSubscription { destination: url.into(), filter: Some(filter), ..NewSubscription::default() };
+    let new = NewSubscription {
+        destination: url.into(),
+        filter: Some(filter),
+        ..NewSubscription::default()
+    };
     engine.create_subscription(tenant, new).await.expect("a subscription");
 }
 
@@ -153,12 +176,21 @@ async fn telling_of_a_line_causes_no_more_lines_to_be_told() {
     listen(&engine, TENANT, "https://gone/").await;
     topic(&engine).await;
     rest(30).await;
-    let told: Vec<Value> = house.receivers.bodies("https://operator/").iter()
-        .map(|body| serde_json::from_str(body).expect("JSON")).collect();
-    let words: Vec<_> = told.iter().map(|told| told["action"].as_str().unwrap_or_default()).collect();
+    let told: Vec<Value> = house
+        .receivers
+        .bodies("https://operator/")
+        .iter()
+        .map(|body| serde_json::from_str(body).expect("JSON"))
+        .collect();
+    let words: Vec<_> =
+        told.iter().map(|told| told["action"].as_str().unwrap_or_default()).collect();
     assert_eq!(words, ["subscription.created", "topic.updated"]);
     let all = lines(&house).await;
-    assert_eq!(all.last().map(|line| line.action), Some(AuditAction::SubscriptionDisabled), "it has its line");
+    assert_eq!(
+        all.last().map(|line| line.action),
+        Some(AuditAction::SubscriptionDisabled),
+        "it has its line"
+    );
     assert_eq!(stored(TENANT).await, 1);
 }
 

@@ -5,6 +5,8 @@
 //! of the three may go wrong. A write that is on its way when its node dies may still take effect:
 //! nobody recalls a packet. The oracle is told at the moment of the effect.
 
+mod audit;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -15,15 +17,16 @@ use futures_util::FutureExt;
 use posthorn_conformance::model::ModelStore;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, SubscriptionId, TenantId, Timestamp,
+    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
+    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, SubscriptionId,
+    TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error,
-    EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
-    Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
-    Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
+    Error, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -195,27 +198,6 @@ impl Reach {
 
     fn check_ending(&self, ending: Option<&Ending>) {
         self.check_told(ending.map_or(&[], |ending| &ending.told));
-    }
-
-    /// Whether the line that goes along was written.
-    fn has_line(&self, along: &Along) -> bool {
-        along.audit.as_ref().is_some_and(|line| self.model.line(line.id).is_some())
-    }
-
-    /// A change that somebody asked for, and its line: both or neither.
-    fn check_line(&self, did: bool, tenant: Option<TenantId>, along: &Along) {
-        let line = along.audit.as_ref().and_then(|line| self.model.line(line.id));
-        let (now, sent) = (self.world.now(), along.audit.as_deref());
-        self.world.oracle.lock().line_of_change(now, did, tenant, (sent, line.as_ref()));
-    }
-
-    /// The same of what is no change of the catalog, with what is told of it.
-    fn asked(&self, did: bool, tenant: TenantId, along: &Along) {
-        self.check_line(did, Some(tenant), along);
-        if did {
-            self.world.oracle.lock().told_of_line(self.world.now(), tenant, &along.told);
-            self.check_told(&along.told);
-        }
     }
 
     /// What the store has left after a bite of a deletion.

@@ -82,7 +82,10 @@ pub const PLANTS: [Plant; 45] = [
     common("told-of-told", "What happens to deliveries of operational events is told."),
     common("delivery-after-deletion", "Nodes do not let go of a tenant that is being deleted."),
     common("change-without-audit", "Changes are made without their line in the audit log."),
-    common("audit-without-change", "The line of a change is written although the change is refused."),
+    common(
+        "audit-without-change",
+        "The line of a change is written although the change is refused.",
+    ),
     common("retry-expunged", "Deliveries are brought back although their payload is gone."),
 ];
 
