@@ -236,7 +236,7 @@ async fn running_redrive(server: &Server) -> String {
     let redrive = Redrive {
         id: RedriveId::new(now, 7),
         tenant: server.acme,
-        filter: RedriveFilter::default(),
+        filter: RedriveFilter { until: Some(now), ..RedriveFilter::default() },
         per_second: 1,
         state: RedriveState::Running,
         total: 0,

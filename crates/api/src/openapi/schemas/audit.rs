@@ -42,6 +42,17 @@ pub(super) fn all() -> Value {
                 })),
                 "detail": {
                     "type": "object",
+                    "properties": {
+                        "fields": {
+                            "type": "array", "items": text(),
+                            "description": "Names of the fields that were changed",
+                        },
+                        "reason": {"type": "string", "description": "Why a subscription was disabled"},
+                        "job": {"type": "string", "description": "The job that deletes a tenant"},
+                        "kind": {"type": "string", "description": "Of a job or a certificate"},
+                        "left_out": {"const": true, "description": "There was more to say than fits"},
+                    },
+                    "additionalProperties": true,
                     "description": "What else there is to say, such as `fields`, the names of those that were changed. \
                                     Never values of secrets or headers, and nothing of payloads",
                 },
