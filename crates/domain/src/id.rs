@@ -194,6 +194,14 @@ typed_id!(
     "nod"
 );
 
+impl AuditId {
+    /// The next greater one.
+    #[must_use]
+    pub fn following(self) -> Self {
+        Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
+    }
+}
+
 impl TenantId {
     /// The tenant every fresh store begins with.
     pub const DEFAULT: TenantId = TenantId([0; 16]);

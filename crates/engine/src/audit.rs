@@ -19,13 +19,16 @@ mod lines;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use posthorn_domain::{
-    Actor, ActorKind, AuditAction, AuditEntry, AuditObject, Home, Origin, RealmName, TenantId,
+    Actor, ActorKind, AuditAction, AuditEntry, AuditId, AuditObject, Home, Origin, RealmName,
+    TenantId, Timestamp,
 };
 use posthorn_store::{Along, CatalogChange, Error as StoreError, Refusal, Result as StoreResult};
 use serde_json::{Map, Value, json};
 
 use crate::catalog::KnownKey;
+use crate::chance::Chance;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::keys::Principal;
@@ -139,6 +142,28 @@ fn home_of(key: &KnownKey) -> Home {
     }
 }
 
+/// Ids of lines, in the order in which they are made: also within a millisecond, as far as this node goes.
+pub(crate) struct LineIds {
+    chance: Chance,
+    last: Mutex<AuditId>,
+}
+
+impl LineIds {
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        // A sequence of its own, so that the others do not depend on who changes what.
+        let chance = Chance::new(seed.map(|byte| !byte));
+        Self { chance, last: Mutex::new(AuditId::floor(Timestamp::MIN)) }
+    }
+
+    pub(crate) fn next(&self, at: Timestamp) -> AuditId {
+        let fresh = self.chance.audit_id(at);
+        let mut last = self.last.lock();
+        let behind = fresh.made_at() == last.made_at() && fresh <= *last;
+        *last = if behind { last.following() } else { fresh };
+        *last
+    }
+}
+
 /// What a line is to say, but for who, when and from where.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
@@ -213,7 +238,7 @@ impl Engine {
             known.map(|(tenant, _)| tenant.realm)
         };
         let entry = AuditEntry {
-            id: self.inner.audit_chance.audit_id(self.now()),
+            id: self.inner.line_ids.next(self.now()),
             actor: self.by.actor(),
             origin: self.by.origin(),
             action,

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::admission::{Admission, counts};
 use crate::attempt::Context;
-use crate::audit::Acting;
+use crate::audit::{Acting, LineIds};
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::destination::push::PushDelivery;
@@ -96,8 +96,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<Chance>,
-    /// A sequence of its own, so that the others do not depend on who changes what.
-    pub(crate) audit_chance: Chance,
+    pub(crate) line_ids: LineIds,
     pub(crate) vault: Arc<Vault>,
     pub(crate) around: Arc<Context>,
     pub(crate) options: Arc<Options>,
@@ -145,8 +144,8 @@ impl Engine {
         let catalog =
             Arc::new(Catalog::new(&options.profiles, options.proxies.clone(), Arc::clone(&vault)));
         catalog.apply(store.catalog_since(catalog.version()).await?);
-        let audit_chance = Chance::new(seed.map(|byte| !byte));
-        ensure_system(&*store, &catalog, (&audit_chance, clock.now())).await;
+        let line_ids = LineIds::new(seed);
+        ensure_system(&*store, &catalog, line_ids.next(clock.now())).await;
         let quotas = Arc::new(options.quotas.clone());
         let keeper = Keeper::new(Arc::clone(&quotas), Arc::clone(&catalog));
         keeper.warn();
@@ -220,7 +219,7 @@ impl Engine {
             catalog: Arc::clone(&catalog),
             clock: Arc::clone(&clock),
             chance: Arc::clone(&chance),
-            audit_chance,
+            line_ids,
             vault,
             around: Arc::clone(&around),
             options: Arc::clone(&options),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{
-    Actor, AuditAction, AuditEntry, AuditObject, Clock, IdempotencyKey, NodeId, Origin,
+    Actor, AuditAction, AuditEntry, AuditId, AuditObject, Clock, IdempotencyKey, NodeId, Origin,
     SYSTEM_TENANT, Shard, Span, Tenant, TenantId, Timestamp,
 };
 use posthorn_store::{CatalogChange, Error, Refusal, Result, Store};
@@ -22,7 +22,6 @@ use tracing::{info, warn};
 
 use crate::admission::Admission;
 use crate::catalog::Catalog;
-use crate::chance::Chance;
 use crate::error::chain;
 use crate::membership::LostNodes;
 use crate::metrics;
@@ -65,8 +64,10 @@ impl Watch {
                 told.clear();
                 continue;
             }
-            let by = (&*self.teller.chance, self.clock.now());
-            ensure_system(&*self.store, &self.catalog, by).await;
+            if self.catalog.tenant(TenantId::SYSTEM).is_err() {
+                let line = self.teller.chance.audit_id(self.clock.now());
+                ensure_system(&*self.store, &self.catalog, line).await;
+            }
             self.look(&mut told).await;
         }
     }
@@ -134,25 +135,21 @@ fn lasting(about: String, now: Timestamp, fact: Fact) -> (String, String, Fact) 
 
 /// Makes sure of the tenant that operators are told in. Without it operators are told nothing, but everything else
 /// works: so trouble with the store is no reason not to start.
-pub(crate) async fn ensure_system(store: &dyn Store, catalog: &Catalog, by: (&Chance, Timestamp)) {
+pub(crate) async fn ensure_system(store: &dyn Store, catalog: &Catalog, line: AuditId) {
     if catalog.tenant(TenantId::SYSTEM).is_ok() {
         return;
     }
-    if let Err(e) = make_system(store, catalog, by).await {
+    if let Err(e) = make_system(store, catalog, line).await {
         warn!(error = %chain(&e), "the tenant for operational events could not be created; it will \
                                    be retried");
     }
 }
 
-async fn make_system(
-    store: &dyn Store,
-    catalog: &Catalog,
-    (chance, now): (&Chance, Timestamp),
-) -> Result<()> {
+async fn make_system(store: &dyn Store, catalog: &Catalog, line: AuditId) -> Result<()> {
     for name in [SYSTEM_TENANT, SYSTEM_OTHERWISE] {
-        let tenant = Tenant::new(TenantId::SYSTEM, name.to_owned(), now);
-        let line = AuditEntry {
-            id: chance.audit_id(now),
+        let tenant = Tenant::new(TenantId::SYSTEM, name.to_owned(), line.made_at());
+        let entry = AuditEntry {
+            id: line,
             actor: Actor::SERVER,
             origin: Origin { surface: "server".to_owned(), address: None },
             action: AuditAction::TenantCreated,
@@ -166,7 +163,7 @@ async fn make_system(
             detail: serde_json::Map::new(),
         };
         let create = CatalogChange::CreateTenant(tenant);
-        match store.change_catalog_with(create, line.into()).await {
+        match store.change_catalog_with(create, entry.into()).await {
             // Another node was faster, or somebody has the name.
             Ok(_) | Err(Error::Refused(Refusal::AlreadyExists)) => {}
             Err(e) => return Err(e),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     ActionFilter, Actor, ActorKind, AuditAction, AuditEntry, AuditId, AuditObject, CatalogVersion,
-    Clock, DeliveryId, Home, JobState, Origin, Realm, RealmName, RedriveState, SubscriptionId,
-    TenantId, Timestamp,
+    DeliveryId, Home, JobState, Origin, Realm, RealmName, RedriveState, SubscriptionId, TenantId,
+    Timestamp,
 };
 use posthorn_store::{
     Along, AuditFilter, CatalogChange, Error, Listing, Order, Page, Period, Prune, Refusal, Store,
@@ -17,9 +17,10 @@ use super::Fixture;
 use super::builders::{Setting, api_key, at, dead_skip, delivered, redrive, topic, unique};
 use super::jobs::job;
 use super::model::ModelStore;
+use super::upgrade::Still;
 
 /// A line about something in a tenant.
-fn line(tenant: TenantId, action: AuditAction, when: Timestamp) -> AuditEntry {
+pub(crate) fn line(tenant: TenantId, action: AuditAction, when: Timestamp) -> AuditEntry {
     AuditEntry {
         id: AuditId::new(when, unique().into()),
         actor: Actor {
@@ -44,7 +45,7 @@ fn along(entry: &AuditEntry) -> Along {
     entry.clone().into()
 }
 
-/// Everything that a filter finds, oldest first, in parts of this size.
+/// Everything that a filter finds, in this order, in parts of this size.
 async fn walk(
     store: &dyn Store,
     filter: &AuditFilter,
@@ -84,10 +85,8 @@ pub async fn each_change_leaves_its_line(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let (store, tenant) = (&setting.store, setting.tenant);
     let to = setting.subscribe().await;
-    let [cancelled, retried, forgotten, expunged] =
-        [(); 4].map(|()| setting.publish_one(to)).map(Box::pin);
-    let (cancelled, retried) = (cancelled.await, retried.await);
-    let (forgotten, expunged) = (forgotten.await, expunged.await);
+    let (cancelled, retried) = (setting.publish_one(to).await, setting.publish_one(to).await);
+    let (forgotten, expunged) = (setting.publish_one(to).await, setting.publish_one(to).await);
     setting.record(expunged, delivered(), at(10)).await;
     setting.record(retried, dead_skip(), at(10)).await;
     let event = setting.look(expunged).await.event;
@@ -241,15 +240,6 @@ fn realm(name: &str) -> Realm {
         validation: posthorn_domain::Validation::default(),
         created_at: at(0),
         updated_at: at(0),
-    }
-}
-
-/// A clock that stands still.
-struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        at(0)
     }
 }
 
