@@ -8,7 +8,7 @@ use super::{Context, Limit};
 
 const AUDIT: Noun = Noun {
     path: "audit",
-    columns: "AT at, ACTION action, OBJECT object, ACTOR actor, SURFACE surface, ADDRESS address, DETAIL detail",
+    columns: "OBJECT object, AGE since:at, ACTOR actor, ACTION action",
     fields: "",
 };
 
@@ -17,7 +17,8 @@ const AUDIT: Noun = Noun {
 pub enum Command {
     /// List lines of the audit log, newest first
     ///
-    /// An operator key sees all lines; name a tenant with --tenant to see only its lines.
+    /// An operator key sees all lines; name a tenant with --tenant to see only its lines. With --json, each line says
+    /// also from where it came and what was changed.
     List {
         /// Only of this realm and its tenants
         #[arg(long)]
@@ -57,17 +58,10 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     context.show_list(&list, AUDIT.columns)
 }
 
-/// Has each column be one text.
+/// Has each column be one text: a row has room for little more than ids. `--json` shows everything.
 fn flatten(line: &mut Value) {
-    for name in ["actor", "object"] {
-        let part = |field: &str| line[name][field].as_str().map(str::to_owned);
-        let named = part("name").map(|text| format!("({text})"));
-        let words: Vec<String> = [part("kind"), part("id"), named].into_iter().flatten().collect();
-        line[name] = json!(words.join(" "));
-    }
-    let detail = match line["detail"].as_object() {
-        Some(detail) if !detail.is_empty() => line["detail"].to_string(),
-        _ => String::new(),
-    };
-    line["detail"] = json!(detail);
+    line["object"] = line["object"]["id"].take();
+    let part = |field: &str| line["actor"][field].as_str().map(str::to_owned);
+    let who = part("name").or_else(|| part("id")).or_else(|| part("kind"));
+    line["actor"] = json!(who);
 }

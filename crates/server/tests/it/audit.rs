@@ -63,12 +63,9 @@ fn by_command(on: On) {
         ["subscription.created"]
     );
     let table = server.run("audit list").exits(0);
-    for word in
-        ["ACTION", "subscription.created", &format!("subscription {id}"), "127.0.0.1", "api"]
-    {
+    for word in ["OBJECT", "subscription.created", id.as_str(), "created at the"] {
         assert!(table.out.contains(word), "{word}: {}", table.out);
     }
-    assert!(table.out.contains(&format!("key {by}")), "{}", table.out);
     server.run("audit list --action nothing").exits(1).says(&["invalid_request", "action"]);
     // It is all there after a kill.
     let before = items(&server.ask("audit list --limit 200"));
@@ -90,7 +87,7 @@ fn the_audit_log_by_command_on_postgresql() {
 
 #[test]
 fn a_recovered_key_leaves_a_line() {
-    let home = Home::new();
+    let mut home = Home::new();
     drop(home.serve());
     let made = home.run("keys recover --json").exits(0).json();
     let server = home.serve();
