@@ -175,13 +175,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(action: AuditAction, kind: &str, id: impl ToString) -> Self {
+    pub(crate) fn new(action: AuditAction, kind: &str, id: &impl ToString) -> Self {
         let object = AuditObject { kind: kind.to_owned(), id: id.to_string(), name: None };
         Self { action, tenant: None, realm: None, object, detail: Map::new() }
     }
 
     /// What the object is called, unless it is called nothing.
-    pub(crate) fn named(mut self, name: impl ToString) -> Self {
+    pub(crate) fn named(mut self, name: &impl ToString) -> Self {
         self.object.name = Some(name.to_string()).filter(|name| !name.is_empty());
         self
     }

@@ -56,7 +56,7 @@ impl Engine {
     ) -> Result<Event> {
         let mut tries = 0;
         loop {
-            let line = created(AuditAction::EventExpunged, "event", id, tenant);
+            let line = created(AuditAction::EventExpunged, "event", &id, tenant);
             let (line, at) = (line.with("responses", how.responses), self.now());
             let write =
                 |along| self.store().expunge_event_with(tenant, id, how.responses, at, along);
@@ -110,7 +110,7 @@ impl Engine {
         delivery: DeliveryId,
         number: u32,
     ) -> Result<()> {
-        let line = created(AuditAction::ResponseExpunged, "delivery", delivery, tenant);
+        let line = created(AuditAction::ResponseExpunged, "delivery", &delivery, tenant);
         let (line, at) = (line.with("attempt", number), self.now());
         let write = |along| self.store().expunge_response_with(tenant, delivery, number, at, along);
         let done = self.writing(None, Some(line), true, write).await;

@@ -382,7 +382,7 @@ impl Engine {
 
     /// Writes a job down.
     async fn write_job(&self, job: &Job) -> Result<()> {
-        let line = created(AuditAction::JobCreated, "job", job.id, job.tenant);
+        let line = created(AuditAction::JobCreated, "job", &job.id, job.tenant);
         let line = line.detailed(job_detail(job));
         let write = |along| self.store().create_job_with(job.clone(), None, along);
         self.writing(None, Some(line), true, write).await?;
@@ -530,7 +530,7 @@ impl Engine {
             let found = self.store().job(tenant, id).await?.ok_or(Error::NotFound("job"))?;
             let ended = Job { state: JobState::Cancelled, finished_at: Some(at), ..found };
             let ending = self.inner.jobs.ending(&ended, at);
-            let line = created(AuditAction::JobCancelled, "job", id, tenant);
+            let line = created(AuditAction::JobCancelled, "job", &id, tenant);
             let line = line.detailed(job_detail(&ended));
             let write = |along| self.store().cancel_job_with(tenant, id, at, ending.clone(), along);
             match self.writing_once(line, write).await {

@@ -74,7 +74,7 @@ impl Engine {
             Wish::Retry => AuditAction::DeliveryRetried,
             Wish::Forget => AuditAction::DeliveryForgotten,
         };
-        let (line, at) = (created(action, "delivery", id, tenant), self.now());
+        let (line, at) = (created(action, "delivery", &id, tenant), self.now());
         let write = |along| self.store().move_delivery(wish, tenant, id, at, along);
         let moved = self.writing(None, Some(line), true, write).await;
         let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
@@ -114,7 +114,7 @@ impl Engine {
             created_at: now,
             finished_at: None,
         };
-        let line = created(AuditAction::RedriveCreated, "redrive", redrive.id, tenant);
+        let line = created(AuditAction::RedriveCreated, "redrive", &redrive.id, tenant);
         let line = line.detailed(redrive_detail(&redrive.filter));
         let write = |along| self.store().create_redrive_with(redrive.clone(), along);
         let redrive = self.writing(None, Some(line), true, write).await?;
@@ -138,7 +138,7 @@ impl Engine {
             let found = found.ok_or(Error::NotFound("redrive"))?;
             let ended = Redrive { state: RedriveState::Cancelled, finished_at: Some(at), ..found };
             let ending = self.inner.redriver.ending(&ended, at);
-            let line = created(AuditAction::RedriveCancelled, "redrive", id, tenant);
+            let line = created(AuditAction::RedriveCancelled, "redrive", &id, tenant);
             let write =
                 |along| self.store().cancel_redrive_with(tenant, id, at, ending.clone(), along);
             match self.writing_once(line, write).await {

@@ -37,8 +37,8 @@ fn put<T: Serialize>(
     new: &T,
 ) -> Line {
     match old {
-        None => Line::new(created, kind, id),
-        Some(old) => Line::new(updated, kind, id).with("fields", changed(old, new)),
+        None => Line::new(created, kind, &id),
+        Some(old) => Line::new(updated, kind, &id).with("fields", changed(old, new)),
     }
 }
 
@@ -75,18 +75,18 @@ pub(crate) fn of_change(catalog: &Catalog, change: &CatalogChange) -> Option<Lin
             Line::new(A::EventTypeDeleted, "event_type", name).within(realm)
         }
         CatalogChange::CreateTenant(new) => {
-            let line = Line::new(A::TenantCreated, "tenant", new.id).named(&new.name);
+            let line = Line::new(A::TenantCreated, "tenant", &new.id).named(&new.name);
             line.of(new.id).within(&new.realm)
         }
         CatalogChange::ChangeTenant { tenant, realm, change } => {
             let name = catalog.tenant(*tenant).map(|tenant| tenant.name).unwrap_or_default();
-            let line = Line::new(A::TenantUpdated, "tenant", tenant).named(name);
+            let line = Line::new(A::TenantUpdated, "tenant", tenant).named(&name);
             line.with("fields", of_tenant(change)).of(*tenant).within(realm)
         }
         CatalogChange::DeleteTenant { tenant, job, .. } => {
             let known = catalog.tenant_or_tombstone(*tenant).map(|(tenant, _)| tenant);
             let name = known.map(|Tenant { name, .. }| name).unwrap_or_default();
-            let line = Line::new(A::TenantDeleted, "tenant", tenant).named(name).of(*tenant);
+            let line = Line::new(A::TenantDeleted, "tenant", tenant).named(&name).of(*tenant);
             line.with("job", job.to_string())
         }
         CatalogChange::BuryTenant { .. } => return None,
@@ -133,7 +133,7 @@ pub(crate) fn of_change(catalog: &Catalog, change: &CatalogChange) -> Option<Lin
             Line {
                 tenant: key.tenant,
                 realm: key.realm.clone(),
-                ..Line::new(A::KeyCreated, "key", key.id)
+                ..Line::new(A::KeyCreated, "key", &key.id)
             }
             .named(&key.description)
             .with("scopes", scopes)
@@ -147,11 +147,11 @@ pub(crate) fn of_change(catalog: &Catalog, change: &CatalogChange) -> Option<Lin
             }
         }
         CatalogChange::CreateCertificate(new) => {
-            let line = Line::new(A::CertificateCreated, "certificate", new.id);
+            let line = Line::new(A::CertificateCreated, "certificate", &new.id);
             line.named(&new.description).with("kind", new.kind.as_str()).of(new.tenant)
         }
         CatalogChange::UpdateCertificate { certificate: new, .. } => {
-            let line = Line::new(A::CertificateUpdated, "certificate", new.id);
+            let line = Line::new(A::CertificateUpdated, "certificate", &new.id);
             let line = line.named(&new.description).of(new.tenant);
             match catalog.certificate(new.tenant, new.id) {
                 None => line,
@@ -175,12 +175,12 @@ fn certificate(
 ) -> Line {
     let known = catalog.certificate(tenant, id);
     let name = known.map(|view| view.certificate.description.clone()).unwrap_or_default();
-    Line::new(action, "certificate", id).named(name).of(tenant)
+    Line::new(action, "certificate", &id).named(&name).of(tenant)
 }
 
 fn subscription(action: AuditAction, of: &Subscription) -> Line {
     let name = of.name.as_ref().map(ToString::to_string).unwrap_or_default();
-    Line::new(action, "subscription", of.id).named(name).of(of.tenant)
+    Line::new(action, "subscription", &of.id).named(&name).of(of.tenant)
 }
 
 /// A change of a subscription has the name of what became of it.
@@ -215,7 +215,7 @@ fn of_tenant(change: &TenantChange) -> Vec<Value> {
 pub(crate) fn created(
     action: AuditAction,
     kind: &str,
-    id: impl ToString,
+    id: &impl ToString,
     tenant: TenantId,
 ) -> Line {
     Line::new(action, kind, id).of(tenant)

@@ -223,7 +223,7 @@ fn fan_out_on_an_old_catalog_is_noticed() {
 
 #[test]
 fn a_change_without_its_line_and_a_line_without_its_change_are_noticed() {
-    let tenant = Some(posthorn_domain::TenantId::DEFAULT);
+    let tenant = Some(TenantId::DEFAULT);
     let line = posthorn_domain::AuditEntry {
         id: posthorn_domain::AuditId::new(at(5), 1),
         actor: posthorn_domain::Actor::SERVER,
@@ -369,7 +369,7 @@ fn retention_leaves_unfinished_work_alone() {
         audit_before: at(0),
         limit: 10,
     };
-    let answer = Pruned { events: 1, keys: 0, redrives: 0, more: false };
+    let answer = Pruned { events: 1, keys: 0, redrives: 0, audit: 0, more: false };
     let left = [EventId::new(at(0), 1)].into();
     scene.oracle.pruned(at(200), &prune, &answer, &left);
     scene.check(&[Invariant::I16]);
