@@ -9,9 +9,9 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, header};
-use posthorn_access::{Caller, Callers, Denied, bearer};
-use posthorn_domain::{RealmName, Scope, SubscriptionId, SubscriptionName, Tenant, TenantId};
-use posthorn_engine::{Engine, Error as EngineError, Principal};
+use posthorn_access::{Caller, Callers, Denied, TENANT_HEADER, bearer};
+use posthorn_domain::{Home, RealmName, Scope, SubscriptionId, SubscriptionName, Tenant, TenantId};
+use posthorn_engine::{Acting, Engine, Error as EngineError, Principal};
 use posthorn_listener::{Loan, Owner, Peer, body};
 use serde::de::DeserializeOwned;
 
@@ -36,6 +36,8 @@ pub(crate) struct Api {
 /// One request that may be served.
 pub(crate) struct Call {
     pub(crate) api: Arc<Api>,
+    /// Acts for the caller.
+    engine: Engine,
     caller: Option<Caller>,
     pub(crate) query: Query,
     pub(crate) parts: Parts,
@@ -73,12 +75,38 @@ impl Call {
                 (Some(caller), query)
             }
         };
+        let address = parts.extensions.get::<Peer>().map(Peer::address);
+        let by = match &caller {
+            Some(caller) => Acting::principal(&caller.principal, "api", address),
+            None => Acting::SERVER,
+        };
+        let engine = api.engine.acting(by);
         let body = Mutex::new(body);
-        Ok(Self { api: Arc::clone(api), caller, query, parts, body, loan: None })
+        Ok(Self { api: Arc::clone(api), engine, caller, query, parts, body, loan: None })
     }
 
+    /// The engine, whose changes are made in the caller's name.
     pub(crate) fn engine(&self) -> &Engine {
-        &self.api.engine
+        &self.engine
+    }
+
+    /// As whom the caller reads what others have done.
+    pub(crate) fn reader(&self) -> Home {
+        let key = self.caller.as_ref().map(|caller| &caller.principal.key);
+        match key.map(|key| (key.tenant, key.realm.clone())) {
+            Some((Some(tenant), _)) => Home::Tenant(tenant),
+            Some((None, Some(realm))) => Home::Realm(realm),
+            // Routes without a key have nothing of this to show.
+            Some((None, None)) | None => Home::Operator,
+        }
+    }
+
+    /// The tenant that the header of the request names, if it does.
+    pub(crate) fn header_tenant(&self) -> Result<Option<TenantId>> {
+        if !self.parts.headers.contains_key(TENANT_HEADER) {
+            return Ok(None);
+        }
+        self.named_tenant().map(Some)
     }
 
     /// The tenant the caller acts for. Routes without a key have none and must not ask.

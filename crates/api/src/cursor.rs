@@ -36,6 +36,7 @@ pub(crate) enum List {
     EventTypes = 13,
     /// Deliveries in flight, whose places are of their own.
     InFlight = 14,
+    Audit = 15,
 }
 
 /// The cursor behind an item.

@@ -1,5 +1,6 @@
 //! What each route does.
 
+pub(crate) mod audit;
 pub(crate) mod certificates;
 pub(crate) mod clients;
 pub(crate) mod cloudevents;

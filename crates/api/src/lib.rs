@@ -39,7 +39,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use posthorn_domain::TenantId;
-use posthorn_engine::{NewReplay, WebhookOrigin};
+use posthorn_engine::{Engine, NewReplay, WebhookOrigin};
 use posthorn_listener::{Failures, ProxyIdentity};
 use serde_json::Value;
 
@@ -54,8 +54,9 @@ pub use routes::{Access, ROUTES, Route};
 /// Renders all metrics in the Prometheus text format.
 pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Applies a setup file of the Notificaties API. The answer says what it changed.
-pub type ApplySetup = Arc<dyn Fn(Value) -> ApplyingSetup + Send + Sync>;
+/// Applies a setup file of the Notificaties API, with an engine that acts for whoever sends it. The answer says what it
+/// changed.
+pub type ApplySetup = Arc<dyn Fn(Engine, Value) -> ApplyingSetup + Send + Sync>;
 /// See [`ApplySetup`].
 pub type ApplyingSetup = Pin<Box<dyn Future<Output = Result<Value, SetupRefusal>> + Send>>;
 

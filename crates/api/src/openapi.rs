@@ -58,7 +58,7 @@ pub fn document() -> String {
     text
 }
 
-const TAGS: [(&str, &str); 18] = [
+const TAGS: [(&str, &str); 19] = [
     ("events", "Publish events and see their deliveries"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Which events are delivered where and how"),
@@ -74,6 +74,7 @@ const TAGS: [(&str, &str); 18] = [
     ("jobs", "Bulk work on the history: progress and cancel"),
     ("stream", "What happens, as it happens"),
     ("metrics", "What happened in the past, in figures"),
+    ("audit", "Who changed what, when, and from where"),
     ("tenants", "The isolation boundary (operators)"),
     ("keys", "API keys (operators)"),
     ("server", "The server itself"),
@@ -111,6 +112,10 @@ fn operation(route: &Route) -> Value {
             operation["security"] = json!([{"key": []}]);
             operation["x-realm"] = json!(true);
             operation["x-scope"] = json!(scope_name(scope));
+            // Lines are those of one tenant, where one is named.
+            if tag(route.path) == "audit" {
+                parameters.push(parameter_reference("Posthorn-Tenant"));
+            }
         }
         Access::Scope(scope) => {
             operation["security"] = json!([{"key": []}]);
@@ -234,8 +239,8 @@ fn parameters() -> Value {
         })),
         "realm": query(
             "realm",
-            "The realm that is meant. Of lists of tenants, only those in it. Of event types, that of the key when \
-             absent, and `default` for operator keys",
+            "The realm that is meant. Of lists of tenants, only those in it. Of the audit log, only its lines and those \
+             of its tenants. Of event types, that of the key when absent, and `default` for operator keys",
             text.clone(),
         ),
         "external_id": query("external_id", "Only tenants with this external id", text.clone()),
@@ -335,6 +340,22 @@ fn parameters() -> Value {
             text.clone(),
         ),
     });
+    let audit = [
+        ("tenant", "Only lines of this tenant, by id or name; also of one that was deleted, by id"),
+        (
+            "actor",
+            "Only what was done by the key, certificate, client or session with this id, as far as the caller may know it",
+        ),
+        ("object", "Only what was done to the thing with this id (or name, where it has no id)"),
+    ];
+    for (name, description) in audit {
+        all[name] = query(name, description, text.clone());
+    }
+    all["action"] = query(
+        "action",
+        "Only this action, or all that begin with this word",
+        json!({"type": "string", "examples": ["subscription", "subscription.created"]}),
+    );
     for (name, description) in cloudevent::HEADERS {
         all[name] = header(name, description, text.clone());
     }

@@ -9,7 +9,7 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, destinations, event_types, events, expunge, filters,
+    audit, certificates, clients, deliveries, destinations, event_types, events, expunge, filters,
     handshake, jobs, keys, notificaties, open, profiles, publish, realms, redrives, series, stream,
     subscriptions, tenants, topics,
 };
@@ -350,6 +350,10 @@ routes! {
     GET "/v1/keys/{id}" OPERATOR "getKey" "One key, without its secret half" keys::one,
         gives(200, "Key");
     DELETE "/v1/keys/{id}" OPERATOR "revokeKey" "Revoke a key" keys::revoke, gives_nothing();
+
+    GET "/v1/audit" REALM_READ "listAudit" "List who changed what, newest first" audit::list,
+        query(&["tenant", "realm", "actor", "action", "object", "from", "until", "order", "cursor", "limit"]),
+        gives(200, "AuditPage");
 
     POST "/v1/seal/rotate" OPERATOR "rotateSeal"
         "Seal the next batch of stored secrets with the current seal key" keys::rotate_seal,

@@ -87,6 +87,7 @@ struct Cedros {
 }
 
 /// What all requests share.
+#[derive(Clone)]
 struct Service {
     engine: Engine,
     callers: Callers,
@@ -143,8 +144,8 @@ enum Act {
 
 async fn serve(service: Arc<Service>, scope: Scope, act: Act, request: Request<Body>) -> Response {
     let (mut parts, _) = request.into_parts();
-    let caller = match access::admit(&service, scope, &parts) {
-        Ok(caller) => caller,
+    let (service, caller) = match access::admit(&service, scope, &parts) {
+        Ok(admitted) => admitted,
         Err(failure) => return failure.into_response(),
     };
     let answer = match act {

@@ -162,11 +162,12 @@ struct Efgs {
 }
 
 /// What all requests share.
+#[derive(Clone)]
 struct Service {
     engine: Engine,
     callers: Callers,
     tenant: TenantId,
-    options: Options,
+    options: Arc<Options>,
 }
 
 #[async_trait]
@@ -194,6 +195,7 @@ impl Dialect for Efgs {
         let check = move |engine: &Engine, publish| batches.check(engine, publish);
         engine.check_publishes(tenant, Arc::new(check));
         let all = format!("{}/callback", options.prefix);
+        let options = Arc::new(options);
         let service = Arc::new(Service { engine, callers, tenant, options });
         let one = put(subscribe).delete(unsubscribe).fallback(wrong_method);
         let routes = Router::new()
@@ -244,7 +246,7 @@ impl Service {
             let problem = "the answer is application/json, which Accept does not allow";
             return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, problem));
         }
-        let country = self.country(parts)?;
+        let (_, country) = self.enter(parts)?;
         let mut views = self.engine.catalog().subscriptions(self.tenant);
         views.sort_by_key(|view| view.subscription.id);
         let items = views.iter().filter_map(|view| {
@@ -255,9 +257,9 @@ impl Service {
     }
 
     async fn subscribe(&self, parts: &Parts, id: Option<String>) -> Answer {
-        let country = self.country(parts)?;
+        let (service, country) = self.enter(parts)?;
         let id = self.callback_id(id)?;
-        let answer = self.put(parts, &country, &id).await;
+        let answer = service.put(parts, &country, &id).await;
         answer.inspect_err(|refusal| refusal.log(&id, &country))
     }
 
@@ -347,17 +349,22 @@ impl Service {
     }
 
     async fn unsubscribe(&self, parts: &Parts, id: Option<String>) -> Answer {
-        let country = self.country(parts)?;
+        let (service, country) = self.enter(parts)?;
+        service.remove(&country, id).await
+    }
+
+    /// Removes the callback of a known country.
+    async fn remove(&self, country: &str, id: Option<String>) -> Answer {
         let unknown = || {
             let problem = "there is no callback subscription with this id";
             Refusal::new(StatusCode::NOT_FOUND, problem)
         };
         // What could never be subscribed is not there.
         let id = self.callback_id(id).map_err(|_| unknown())?;
-        let name = self.name(&country, &id).map_err(|_| unknown())?;
+        let name = self.name(country, &id).map_err(|_| unknown())?;
         let found = self.engine.catalog().subscription_named(self.tenant, &name);
         let view =
-            found.filter(|view| callback_of(view, &country) == Some(&id)).ok_or_else(unknown)?;
+            found.filter(|view| callback_of(view, country) == Some(&id)).ok_or_else(unknown)?;
         match self.engine.delete_subscription(self.tenant, view.subscription.id).await {
             Ok(()) => {
                 info!(callback_id = id, country, "a callback was unsubscribed");

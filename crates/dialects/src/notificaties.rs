@@ -141,9 +141,23 @@ fn site(text: &str) -> Option<Url> {
     (web && url.query().is_none()).then_some(url)
 }
 
-/// What all requests share.
+/// What a request works with: an engine that acts for its client, and what all requests share.
+#[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) engine: Engine,
+    shared: Arc<Shared>,
+}
+
+impl std::ops::Deref for Service {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// What all requests share.
+pub(crate) struct Shared {
     pub(crate) tenant: TenantId,
     pub(crate) options: Options,
     pub(crate) clients: Clients,
@@ -153,7 +167,7 @@ pub(crate) struct Service {
     pub(crate) changes: Changes,
     pub(crate) callers: Callers,
     /// How much each client used of the rate that keys have too (`admission.key_requests_per_second`).
-    pub(crate) rates: Table<String>,
+    pub(crate) rates: Table<Arc<str>>,
     /// One kanaal at a time is changed, so that what two changes do not name both stay.
     pub(crate) changing: Mutex<()>,
 }
@@ -213,8 +227,7 @@ impl Dialect for Notificaties {
         let rights = api.is_asked().then(|| Rights::new(api, fetch, changes.clone()));
         let management =
             Management { engine: engine.clone(), tenant, profile: options.profile.clone() };
-        let service = Arc::new(Service {
-            engine,
+        let shared = Arc::new(Shared {
             tenant,
             options,
             clients,
@@ -224,6 +237,7 @@ impl Dialect for Notificaties {
             rates,
             changing,
         });
+        let service = Service { engine, shared };
         Ok(Started { routes: dispatch::router(service), management: Some(management) })
     }
 }

@@ -179,6 +179,11 @@ typed_id!(
     "job"
 );
 typed_id!(
+    /// One line of the audit log.
+    AuditId,
+    "aud"
+);
+typed_id!(
     /// One certificate of the registry.
     CertificateId,
     "crt"
@@ -188,6 +193,14 @@ typed_id!(
     NodeId,
     "nod"
 );
+
+impl AuditId {
+    /// The next greater one.
+    #[must_use]
+    pub fn following(self) -> Self {
+        Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
+    }
+}
 
 impl TenantId {
     /// The tenant every fresh store begins with.

@@ -18,6 +18,7 @@
 
 pub mod alternatives;
 mod attempt;
+mod audit;
 mod base64_text;
 mod catalog;
 mod certificate;
@@ -53,6 +54,10 @@ pub mod timeline;
 mod waiting;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode, Outcome, Timings};
+pub use audit::{
+    AUDIT_DETAIL_BYTES_MAX, ActionFilter, Actor, ActorKind, AuditAction, AuditEntry, AuditObject,
+    Home, Origin, UnknownAction,
+};
 pub use catalog::{
     ApiKey, CatalogVersion, Client, Deletion, Destination, Metadata, MetadataError, Scope,
     SealedSecret, Subscription, SubscriptionStatus, Tenant, TenantChange, TenantProfile, Topic,
@@ -63,7 +68,7 @@ pub use event::{Event, Idempotency};
 pub use filter::Filter;
 pub use footprint::footprint;
 pub use id::{
-    CertificateId, DeliveryId, EventId, IdParseError, JobId, KeyId, NodeId, RedriveId,
+    AuditId, CertificateId, DeliveryId, EventId, IdParseError, JobId, KeyId, NodeId, RedriveId,
     SubscriptionId, TenantId,
 };
 pub use job::{Job, JobState, JobWork, ReplayStatus, Replayed, Selection};

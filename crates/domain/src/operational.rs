@@ -68,11 +68,13 @@ pub enum OperationalType {
     DiskNearFull,
     /// A node gave no sign of life and had not said good-bye.
     NodeLost,
+    /// A line of the audit log was written.
+    AuditRecorded,
 }
 
 impl OperationalType {
     /// All of them, for tables.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::DeliveryFailing,
         Self::DeliveryRecovered,
         Self::DeliveryDead,
@@ -87,6 +89,7 @@ impl OperationalType {
         Self::QuotaNear,
         Self::DiskNearFull,
         Self::NodeLost,
+        Self::AuditRecorded,
     ];
 
     /// The type of the event.
@@ -106,6 +109,7 @@ impl OperationalType {
             Self::QuotaNear => "quota.near",
             Self::DiskNearFull => "disk.near_full",
             Self::NodeLost => "node.lost",
+            Self::AuditRecorded => "audit.recorded",
         }
     }
 

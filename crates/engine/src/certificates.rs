@@ -306,6 +306,8 @@ impl Engine {
         thumbprint: Thumbprint,
         country: Option<&str>,
     ) -> Option<Principal> {
-        self.catalog().caller(thumbprint, country, self.now()).map(|key| Principal { key })
+        self.catalog()
+            .caller(thumbprint, country, self.now())
+            .map(|key| Principal { key, certificate: true })
     }
 }

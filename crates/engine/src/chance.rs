@@ -2,8 +2,8 @@
 
 use parking_lot::Mutex;
 use posthorn_domain::{
-    CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
-    Timestamp,
+    AuditId, CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SubscriptionId,
+    TenantId, Timestamp,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -101,6 +101,7 @@ impl Chance {
     }
 
     fresh! {
+        audit_id -> AuditId,
         subscription_id -> SubscriptionId,
         tenant_id -> TenantId,
         key_id -> KeyId,

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use posthorn_domain::{CatalogVersion, Clock, Event, NodeId, TenantId, Timestamp};
 use posthorn_sealing::vault::Vault;
-use posthorn_store::{CatalogChange, NewEvent, Refusal, Store};
+use posthorn_store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::admission::{Admission, counts};
 use crate::attempt::Context;
+use crate::audit::{Acting, LineIds};
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::destination::push::PushDelivery;
@@ -37,7 +38,7 @@ use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::seldom::Seldom;
 use crate::tail::{self, Follower, Hints};
 use crate::tokens::Tokens;
-use crate::told::{Fact, REPLANS_MAX, Teller};
+use crate::told::Teller;
 use crate::transport::Transport;
 use crate::trials::{Trial, Trials};
 use crate::wakes::Wakes;
@@ -85,6 +86,8 @@ pub enum Health {
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) inner: Arc<Inner>,
+    /// In whose name it changes things.
+    pub(crate) by: Acting,
 }
 
 pub(crate) struct Inner {
@@ -93,6 +96,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<Chance>,
+    pub(crate) line_ids: LineIds,
     pub(crate) vault: Arc<Vault>,
     pub(crate) around: Arc<Context>,
     pub(crate) options: Arc<Options>,
@@ -142,8 +146,9 @@ impl Engine {
         let catalog =
             Arc::new(Catalog::new(&options.profiles, options.proxies.clone(), Arc::clone(&vault)));
         catalog.apply(store.catalog_since(catalog.version()).await?);
+        let line_ids = LineIds::new(seed);
         // Nobody runs yet who would have to know what changed.
-        ensure_system(&*store, &catalog, clock.now(), None).await;
+        ensure_system(&*store, &catalog, line_ids.next(clock.now()), None).await;
         let quotas = Arc::new(options.quotas.clone());
         let keeper = Keeper::new(Arc::clone(&quotas), Arc::clone(&catalog));
         keeper.warn();
@@ -225,6 +230,7 @@ impl Engine {
             catalog: Arc::clone(&catalog),
             clock: Arc::clone(&clock),
             chance: Arc::clone(&chance),
+            line_ids,
             vault,
             around: Arc::clone(&around),
             options: Arc::clone(&options),
@@ -247,7 +253,7 @@ impl Engine {
             health,
             services: Mutex::new(JoinSet::new()),
         });
-        let engine = Engine { inner };
+        let engine = Engine { inner, by: Acting::SERVER };
 
         let mut services = JoinSet::new();
         let run_scheduler = Scheduler::new(scheduler::Parts {
@@ -523,50 +529,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies a change of the catalog, here and, before it returns, everywhere: whoever is told that
-    /// something exists, or is gone, finds it so on any node.
-    pub(crate) async fn change(&self, change: CatalogChange) -> Result<()> {
-        let changed = async { self.store().change_catalog(change).await.map(Some) };
-        self.change_with(changed).await
-    }
-
-    /// The same, told in the same transaction.
-    pub(crate) async fn change_telling(&self, change: CatalogChange, fact: &Fact) -> Result<()> {
-        let write = |told| {
-            let change = change.clone();
-            async move { self.store().change_catalog_telling(change, told).await.map(Some) }
-        };
-        self.change_with(self.telling(fact, write)).await
-    }
-
-    /// Has something written together with what is told of it; again as long as the catalog moves on meanwhile.
-    pub(crate) async fn telling<T, F>(
-        &self,
-        fact: &Fact,
-        write: impl Fn(Vec<NewEvent>) -> F,
-    ) -> posthorn_store::Result<T>
-    where
-        F: Future<Output = posthorn_store::Result<T>>,
-    {
-        let teller = &self.inner.teller;
-        let mut told = teller.plan(fact);
-        let mut tries = 0;
-        loop {
-            match write(told.clone()).await {
-                Err(posthorn_store::Error::Refused(Refusal::Stale)) if tries < REPLANS_MAX => {
-                    tries += 1;
-                    told = teller.replan(&told, fact.except).await?;
-                }
-                Ok(done) => {
-                    teller.announce(&told).await;
-                    return Ok(done);
-                }
-                Err(e) => return Err(e),
-            }
-        }
-    }
-
-    /// The same, for a change that comes with something else.
+    /// Waits for a change of the catalog, and then until it is known here and, before it returns, everywhere.
     pub(crate) async fn change_with(
         &self,
         changing: impl Future<Output = posthorn_store::Result<Option<CatalogVersion>>>,
@@ -635,7 +598,7 @@ struct Weak(std::sync::Weak<Inner>);
 
 impl Weak {
     fn upgrade(&self) -> Option<Engine> {
-        self.0.upgrade().map(|inner| Engine { inner })
+        self.0.upgrade().map(|inner| Engine { inner, by: Acting::SERVER })
     }
 
     async fn follow_effects(self, mut effects: mpsc::UnboundedReceiver<scheduler::Effect>) {

@@ -6,13 +6,16 @@
 //! # What it must not know
 //! Where stores keep bytes, and what of them is left on a disk.
 
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobWork, Selection, TenantId,
+    AuditAction, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobWork, Selection,
+    TenantId,
 };
 use posthorn_store::{
     AttemptFilter, DeliveryFilter, DueSubscription, Expunges, Listing, StateKind,
 };
 
+use crate::audit::created;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operator::due_of;
@@ -58,7 +61,11 @@ impl Engine {
     ) -> Result<Event> {
         let mut tries = 0;
         loop {
-            let done = self.store().expunge_event(tenant, id, how.responses, self.now()).await;
+            let line = created(AuditAction::EventExpunged, "event", &id, tenant);
+            let (line, at) = (line.with("responses", how.responses), self.now());
+            let write =
+                |along| self.store().expunge_event_with(tenant, id, how.responses, at, along);
+            let done = self.writing(None, Some(line), true, write).await;
             match done.map_err(|e| Error::from(e).about("event")) {
                 Err(Error::Unfinished) if how.cancel && tries < TRIES => {
                     self.cancel_all(tenant, id).await?;
@@ -104,8 +111,7 @@ impl Engine {
             let filter = DeliveryFilter { event, state, ..DeliveryFilter::default() };
             let page = self.store().deliveries(tenant, filter, listing).await?;
             for Delivery { id, .. } in page.items {
-                let moved = self.store().cancel_delivery(tenant, id, self.now()).await;
-                match moved.map_err(|e| Error::from(e).about("delivery")) {
+                match self.write_move(Wish::Cancel, tenant, id).await {
                     Ok(moved) => {
                         *recall = (*recall).max(moved.recall);
                         due.extend(due_of(&moved));
@@ -129,7 +135,10 @@ impl Engine {
         delivery: DeliveryId,
         number: u32,
     ) -> Result<()> {
-        let done = self.store().expunge_response(tenant, delivery, number, self.now()).await;
+        let line = created(AuditAction::ResponseExpunged, "delivery", &delivery, tenant);
+        let (line, at) = (line.with("attempt", number), self.now());
+        let write = |along| self.store().expunge_response_with(tenant, delivery, number, at, along);
+        let done = self.writing(None, Some(line), true, write).await;
         done.map_err(|e| Error::from(e).about("attempt"))
     }
 

@@ -179,7 +179,7 @@ impl Jobs {
             // With something to tell, the last bite is one that finds nothing.
             return Ok(goes_on);
         }
-self.announce_end(job, ending, at).await?;
+        self.announce_end(job, ending, at).await?;
         Ok(Step::ended(place, rows))
     }
 

@@ -52,6 +52,8 @@ impl From<Option<TenantId>> for Bound {
 pub struct Principal {
     /// The key.
     pub key: Arc<KnownKey>,
+    /// Whether it stands for a certificate that was shown.
+    pub(crate) certificate: bool,
 }
 
 impl Principal {
@@ -80,7 +82,7 @@ impl Engine {
         let now = self.now();
         let key = self.key_of(text, now)?;
         key.touch(now);
-        Some(Principal { key })
+        Some(Principal { key, certificate: false })
     }
 
     /// Whether a key opens anything, without counting as a use of it.

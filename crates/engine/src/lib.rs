@@ -40,6 +40,7 @@
 
 pub mod admission;
 mod attempt;
+mod audit;
 pub mod catalog;
 mod certificates;
 mod chance;
@@ -94,6 +95,7 @@ mod wakes;
 mod watch;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
+pub use audit::{Acting, view as audit_view};
 pub use catalog::{
     CertificateView, ClientView, Holdings, KnownKey, Profile, SubscriptionView, TenantFilter,
     TypeFilter, VerificationKey,

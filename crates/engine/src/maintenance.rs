@@ -248,6 +248,7 @@ impl Maintenance {
                     dead_before: now.minus(self.options.dead_letter_retention),
                     keys_before: now.minus(self.options.idempotency_retention),
                     recalls_before: now.minus(RECALLS_KEPT),
+                    audit_before: now.minus(self.options.audit_retention),
                     limit: BITE,
                 })
                 .await?;

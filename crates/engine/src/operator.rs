@@ -1,11 +1,14 @@
 //! What operators do by hand: cancel, retry, forget, redrive, republish.
 
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, Shard, TenantId,
+    AuditAction, Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState,
+    Shard, TenantId,
 };
 use posthorn_store::{DueSubscription, Error as StoreError, Moved, Refusal};
 use tracing::warn;
 
+use crate::audit::{created, redrive_detail};
 use crate::engine::Engine;
 use crate::error::{Error, Result, chain};
 use crate::intake::{Publish, Published};
@@ -20,10 +23,7 @@ impl Engine {
     /// Cancels a delivery that has not ended. When this returns, no node starts an attempt of it any
     /// more; one under way may still arrive, and the next of its lane does not start before it is over.
     pub async fn cancel_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
-        let moved = self.store().cancel_delivery(tenant, id, self.now()).await;
-        let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
-        self.recalled(moved.recall).await;
-        Ok(self.hand_over(moved).await)
+        self.move_delivery(Wish::Cancel, tenant, id).await
     }
 
     /// Tries a delivery now, with a fresh budget and its whole history: one that has ended, or one that
@@ -31,10 +31,7 @@ impl Engine {
     /// attempt that is under way without a written lease counts when it succeeds; when it fails, the
     /// delivery is tried again at once.
     pub async fn retry_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
-        let moved = self.store().retry_delivery(tenant, id, self.now()).await;
-        let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
-        self.recalled(moved.recall).await;
-        Ok(self.hand_over(moved).await)
+        self.move_delivery(Wish::Retry, tenant, id).await
     }
 
     /// Publishes an event again, as a new one with the same contents: everybody who wants such events
@@ -64,10 +61,36 @@ impl Engine {
     /// Removes a delivery with its attempts for good; one that has not ended is cancelled by it, with
     /// the same promise. Its event stays until it is pruned.
     pub async fn forget_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
-        let moved = self.store().forget_delivery(tenant, id, self.now()).await;
-        let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
+        self.move_delivery(Wish::Forget, tenant, id).await
+    }
+
+    async fn move_delivery(
+        &self,
+        wish: Wish,
+        tenant: TenantId,
+        id: DeliveryId,
+    ) -> Result<Delivery> {
+        let moved = self.write_move(wish, tenant, id).await?;
         self.recalled(moved.recall).await;
         Ok(self.hand_over(moved).await)
+    }
+
+    /// The same without waiting until every node has heard of it.
+    pub(crate) async fn write_move(
+        &self,
+        wish: Wish,
+        tenant: TenantId,
+        id: DeliveryId,
+    ) -> Result<Moved> {
+        let action = match wish {
+            Wish::Cancel => AuditAction::DeliveryCancelled,
+            Wish::Retry => AuditAction::DeliveryRetried,
+            Wish::Forget => AuditAction::DeliveryForgotten,
+        };
+        let (line, at) = (created(action, "delivery", &id, tenant), self.now());
+        let write = |along| self.store().move_delivery(wish, tenant, id, at, along);
+        let moved = self.writing(None, Some(line), true, write).await;
+        moved.map_err(|e| Error::from(e).about("delivery"))
     }
 
     async fn hand_over(&self, moved: Moved) -> Delivery {
@@ -106,7 +129,10 @@ impl Engine {
             created_at: now,
             finished_at: None,
         };
-        let redrive = self.store().create_redrive(redrive).await?;
+        let line = created(AuditAction::RedriveCreated, "redrive", &redrive.id, tenant);
+        let line = line.detailed(redrive_detail(&redrive.filter));
+        let write = |along| self.store().create_redrive_with(redrive.clone(), along);
+        let redrive = self.writing(None, Some(line), true, write).await?;
         // The first go is made at once, so that what comes next in a lane finds them before it. Should it
         // fail, whoever does the chores goes on all the same.
         match self.inner.redriver.advance(&redrive, BITE).await {
@@ -131,7 +157,10 @@ impl Engine {
             }
             let ended = Redrive { state: RedriveState::Cancelled, finished_at: Some(at), ..found };
             let ending = self.inner.redriver.ending(&ended, at);
-            match self.store().cancel_redrive(tenant, id, at, ending.clone()).await {
+            let line = created(AuditAction::RedriveCancelled, "redrive", &id, tenant);
+            let write =
+                |along| self.store().cancel_redrive_with(tenant, id, at, ending.clone(), along);
+            match self.writing_once(line, write).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
                 cancelled => {
                     let redrive = cancelled.map_err(|e| Error::from(e).about("redrive"))?;

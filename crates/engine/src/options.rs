@@ -72,6 +72,8 @@ pub struct Options {
     pub dead_letter_retention: Span,
     /// How long idempotency keys are kept.
     pub idempotency_retention: Span,
+    /// How long lines of the audit log are kept.
+    pub audit_retention: Span,
     /// How long a stop waits for attempts under way.
     #[serde(deserialize_with = "setting::time")]
     pub drain_timeout: Duration,
@@ -118,6 +120,7 @@ impl Default for Options {
             event_retention: Span::from_secs(7 * 86_400),
             dead_letter_retention: Span::from_secs(30 * 86_400),
             idempotency_retention: Span::from_secs(2 * 86_400),
+            audit_retention: Span::from_secs(365 * 86_400),
             drain_timeout: Duration::from_secs(25),
             rotation_overlap: Span::from_secs(86_400),
             rotation_overlap_max: Span::from_secs(86_400),

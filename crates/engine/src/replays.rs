@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use posthorn_domain::{
-    DeliveryState, EventId, Job, JobId, JobState, JobWork, ReplayStatus, Replayed, Selection, Span,
-    SubscriptionId, TenantId, Timestamp,
+    AuditAction, DeliveryState, EventId, Job, JobId, JobState, JobWork, ReplayStatus, Replayed,
+    Selection, Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Error as StoreError, Place, Redelivery, Refusal};
 use tokio::time::Instant;
 
+use crate::audit::{created, job_detail};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::jobs::Jobs;
@@ -102,7 +103,10 @@ impl Engine {
 
     /// Writes a job down and makes its first go.
     pub(crate) async fn begin_job(&self, job: Job) -> Result<Job> {
-        self.store().create_job(job.clone(), None, Vec::new()).await?;
+        let line = created(AuditAction::JobCreated, "job", &job.id, job.tenant);
+        let line = line.detailed(job_detail(&job));
+        let write = |along| self.store().create_job_with(job.clone(), None, along);
+        self.writing(None, Some(line), true, write).await?;
         self.go_on(job).await
     }
 
@@ -244,7 +248,10 @@ impl Engine {
             }
             let ended = Job { state: JobState::Cancelled, finished_at: Some(at), ..found };
             let ending = self.inner.jobs.ending(&ended, at);
-            match self.store().cancel_job(tenant, id, at, ending.clone()).await {
+            let line = created(AuditAction::JobCancelled, "job", &id, tenant);
+            let line = line.detailed(job_detail(&ended));
+            let write = |along| self.store().cancel_job_with(tenant, id, at, ending.clone(), along);
+            match self.writing_once(line, write).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
                 cancelled => {
                     let job = cancelled.map_err(|e| Error::from(e).about("job"))?;

@@ -18,6 +18,7 @@ use posthorn_store::CatalogChange;
 use tracing::{info, warn};
 
 use crate::attempt::{self, Ended, Needs};
+use crate::audit::job_detail;
 use crate::catalog::holdings::of_subscription;
 use crate::catalog::{Holdings, SubscriptionView};
 use crate::courier::job_outside;
@@ -186,8 +187,11 @@ impl Engine {
             None => self.change_telling(create, &fact).await,
             Some(start) => {
                 let job = self.first_replay(tenant, id, start.from, start.created_by)?;
-                let write = |told| self.store().create_job(job.clone(), Some(create.clone()), told);
-                self.change_with(self.telling(&fact, write)).await
+                let detail = job_detail(&job);
+                let line = self.line_of(&create).map(|line| line.with("start", detail));
+                let write =
+                    |along| self.store().create_job_with(job.clone(), Some(create.clone()), along);
+                self.change_with(self.writing(Some(&fact), line, true, write)).await
             }
         };
         created.map_err(|e| match e {
@@ -394,7 +398,7 @@ impl Engine {
             };
             let changed = match tells {
                 true => self.change_telling(change, &fact).await,
-                false => self.change(change).await,
+                false => self.change_quietly(change).await,
             };
             match changed {
                 Ok(()) => return self.catalog().subscription(tenant, id),
@@ -457,7 +461,8 @@ impl Engine {
                 let kind = OperationalType::SubscriptionDeleted;
                 self.change_telling(change, &Fact::subscription(kind, &view.subscription, at)).await
             }
-            _ => self.change(change).await,
+            _ if tells => self.change(change).await,
+            _ => self.change_quietly(change).await,
         };
         deleted.map_err(|e| e.about("subscription"))
     }

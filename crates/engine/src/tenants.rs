@@ -111,8 +111,11 @@ impl Engine {
         self.catalog().tenant(tenant)?;
         let job = self.job(tenant, JobWork::DeleteTenant, JOB_PER_SECOND_MAX, created_by);
         let delete = CatalogChange::DeleteTenant { tenant, job: job.id, at: self.now() };
-        let created = self.store().create_job(job.clone(), Some(delete), Vec::new());
-        self.change_with(created).await.map_err(|e| e.about("tenant"))?;
+        let line = self.line_of(&delete);
+        let write = |along| self.store().create_job_with(job.clone(), Some(delete.clone()), along);
+        self.change_with(self.writing(None, line, true, write))
+            .await
+            .map_err(|e| e.about("tenant"))?;
         self.go_on(job).await
     }
 

@@ -111,10 +111,8 @@ impl Teller {
     fn event(&self, tenant: TenantId, fact: &Fact, now: Timestamp) -> Event {
         let mut attributes = fact.attributes.clone();
         let mut payload = &fact.payload;
-        if tenant == TenantId::SYSTEM
-            && let Some(of) = fact.tenant
-        {
-            attributes.insert("tenant".to_owned(), of.to_string());
+        if tenant == TenantId::SYSTEM {
+            attributes.extend(fact.tenant.map(|of| ("tenant".to_owned(), of.to_string())));
             payload = fact.for_operators.as_ref().unwrap_or(payload);
         }
         Event {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{
-    Certificate, Clock, IdempotencyKey, NodeId, SYSTEM_TENANT, Shard, Span, Tenant, TenantId,
-    Timestamp,
+    Actor, AuditAction, AuditEntry, AuditId, AuditObject, Certificate, Clock, IdempotencyKey,
+    NodeId, Origin, SYSTEM_TENANT, Shard, Span, Tenant, TenantId, Timestamp,
 };
 use posthorn_store::{CatalogChange, Error, Refusal, Result, Store};
 use tokio::time::MissedTickBehavior;
@@ -113,8 +113,10 @@ impl Watch {
                 told.clear();
                 continue;
             }
-            let (now, teller) = (self.clock.now(), Some(&*self.teller));
-            ensure_system(&*self.store, &self.catalog, now, teller).await;
+            if self.catalog.tenant(TenantId::SYSTEM).is_err() {
+                let line = self.teller.chance.audit_id(self.clock.now());
+                ensure_system(&*self.store, &self.catalog, line, Some(&*self.teller)).await;
+            }
             self.look(&mut told).await;
         }
     }
@@ -175,13 +177,13 @@ impl Watch {
 pub(crate) async fn ensure_system(
     store: &dyn Store,
     catalog: &Catalog,
-    now: Timestamp,
+    line: AuditId,
     teller: Option<&Teller>,
 ) {
     if catalog.tenant(TenantId::SYSTEM).is_ok() {
         return;
     }
-    if let Err(e) = make_system(store, catalog, now, teller).await {
+    if let Err(e) = make_system(store, catalog, line, teller).await {
         warn!(error = %chain(&e), "the tenant for operational events could not be created; it will \
                                    be retried");
     }
@@ -190,12 +192,27 @@ pub(crate) async fn ensure_system(
 async fn make_system(
     store: &dyn Store,
     catalog: &Catalog,
-    now: Timestamp,
+    line: AuditId,
     teller: Option<&Teller>,
 ) -> Result<()> {
     for name in [SYSTEM_TENANT, SYSTEM_OTHERWISE] {
-        let tenant = Tenant::new(TenantId::SYSTEM, name.to_owned(), now);
-        match store.change_catalog(CatalogChange::CreateTenant(tenant)).await {
+        let tenant = Tenant::new(TenantId::SYSTEM, name.to_owned(), line.made_at());
+        let entry = AuditEntry {
+            id: line,
+            actor: Actor::SERVER,
+            origin: Origin { surface: "server".to_owned(), address: None },
+            action: AuditAction::TenantCreated,
+            tenant: Some(tenant.id),
+            realm: Some(tenant.realm.clone()),
+            object: AuditObject {
+                kind: "tenant".to_owned(),
+                id: tenant.id.to_string(),
+                name: Some(name.to_owned()),
+            },
+            detail: serde_json::Map::new(),
+        };
+        let create = CatalogChange::CreateTenant(tenant);
+        match store.change_catalog_with(create, entry.into()).await {
             // Another node was faster, or somebody has the name.
             Ok(_) | Err(Error::Refused(Refusal::AlreadyExists)) => {}
             Err(e) => return Err(e),

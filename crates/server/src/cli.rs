@@ -6,9 +6,9 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, callbacks, certificates, check, deliveries, event_types, events, explain,
-    filters, jobs, keys, listen, metrics, notificaties, profiles, push, realms, redrives, seal,
-    send, subscriptions, tenants, topics, verify,
+    Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events,
+    explain, filters, jobs, keys, listen, metrics, notificaties, profiles, push, realms, redrives,
+    seal, send, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -92,6 +92,9 @@ enum Command {
     /// List, show, put, delete and import event types
     #[command(subcommand)]
     EventTypes(event_types::Command),
+    /// List who changed what
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// List, show, create, revoke and recover API keys
     #[command(subcommand)]
     Keys(keys::Command),
@@ -161,6 +164,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Realms(command) => realms::run(&context()?, &command).await?,
         Command::EventTypes(command) => event_types::run(&context()?, &command).await?,
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
+        Command::Audit(command) => audit::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Seal(command) => seal::run(&access, json, &command).await?,
         Command::Push(command) => push::run(&access, json, &command).await?,

@@ -3,6 +3,7 @@
 //! Each noun of the API has a module with its subcommands. They share the shape: read arguments,
 //! make calls, show the answer as a table or, with `--json`, as the API gave it.
 
+pub mod audit;
 pub mod backup;
 pub mod callbacks;
 pub mod certificates;

@@ -9,7 +9,7 @@ use posthorn_access::Callers;
 use posthorn_dialects::{StartError, notificaties};
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
-use posthorn_engine::{EgressTransport, Engine, OutcomeStream, Parts, PushDelivery};
+use posthorn_engine::{Acting, EgressTransport, Engine, OutcomeStream, Parts, PushDelivery};
 use posthorn_listener::Failures;
 use posthorn_push_node::Mailboxes;
 use posthorn_sealing::vault::{Vault, VaultKey};
@@ -162,13 +162,14 @@ async fn start(
     let mailboxes = push.as_ref().map(push::Ports::mailboxes);
     let (engine, outcomes) =
         start_engine(egress.clone(), options, vault, &opened, mailboxes.clone()).await?;
-    callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
+    let by_config = engine.acting(Acting::CONFIG);
+    callbacks::keep(&by_config, outcomes, callbacks.as_ref()).await?;
     let listener = ports::open(socket, LISTEN)?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
     let services = posthorn_dialects::Services {
-        engine: engine.clone(),
+        engine: by_config.clone(),
         callers: Callers::new(engine.clone(), Arc::clone(&failures)),
         fetch: fetch::through(egress.clone()),
     };
@@ -235,7 +236,7 @@ async fn start(
         tokio::spawn(disk::watch(store.path.clone(), disk, admission, brake, stop.clone()));
     }
     // Before anybody is told the address: who knows it finds the key.
-    let first_key = first_key::settle(&engine, given_key.as_ref(), &store.path).await?;
+    let first_key = first_key::settle(&by_config, given_key.as_ref(), &store.path).await?;
     if let Some(file) = address_file {
         write_address(file, &url)?;
     }
@@ -262,10 +263,10 @@ fn manage_with(management: notificaties::Management) -> posthorn_api::Notificati
     let tenant = management.tenant();
     let reader = management.clone();
     let resend = Arc::new(move |document: &_, who| reader.resend(document, who));
-    let setup: posthorn_api::ApplySetup = Arc::new(move |document| {
+    let setup: posthorn_api::ApplySetup = Arc::new(move |engine, document| {
         let management = management.clone();
         Box::pin(async move {
-            management.apply(&document).await.map_err(|e| match e {
+            management.apply(&engine, &document).await.map_err(|e| match e {
                 StartError::Engine(e) => posthorn_api::SetupRefusal::Engine(e),
                 setup @ StartError::Setup(_) => {
                     posthorn_api::SetupRefusal::Invalid(setup.to_string())

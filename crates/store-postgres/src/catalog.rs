@@ -13,7 +13,7 @@ use std::sync::Arc;
 use deadpool_postgres::Object;
 use posthorn_domain::{CatalogVersion, KeyId, Shard, TenantId, Timestamp};
 use posthorn_store::entry::{Decision, Entry, Kind, Lookup, decide};
-use posthorn_store::{CatalogChange, CatalogDelta, NewEvent, Recall, Result};
+use posthorn_store::{Along, CatalogChange, CatalogDelta, Recall, Result};
 use tokio_postgres::Row;
 
 use crate::codec::{Reader, Uid, text};
@@ -21,7 +21,7 @@ use crate::failure::{Corrupt, Failure, Outcome};
 use crate::session::{
     Operation, Param, Session, batch, begin, begin_snapshot, commit, execute, query,
 };
-use crate::{sql, told};
+use crate::{audit, sql, told};
 
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
@@ -32,10 +32,10 @@ const USED: Operation = Operation::read("keys_used", "read the use of keys");
 pub(crate) async fn change(
     session: &Session,
     change: CatalogChange,
-    told: Vec<NewEvent>,
+    along: Along,
 ) -> Result<CatalogVersion> {
-    told::prepare(session, &told).await?;
-    let change = Arc::new((change, told));
+    told::prepare(session, &along.told).await?;
+    let change = Arc::new((change, along));
     session
         .run(CHANGE, move |client| {
             let change = Arc::clone(&change);
@@ -44,23 +44,19 @@ pub(crate) async fn change(
         .await
 }
 
-async fn apply(
-    client: &Object,
-    change: &CatalogChange,
-    told: &[NewEvent],
-) -> Outcome<CatalogVersion> {
+async fn apply(client: &Object, change: &CatalogChange, along: &Along) -> Outcome<CatalogVersion> {
     begin(client).await?;
     let tenant = tenant_of(client, change).await?;
-    told::hold(client, tenant, told).await?;
+    told::hold(client, tenant, &along.told).await?;
     // Planned on the version before the change.
-    told::tell(client, told).await?;
+    audit::write(client, along).await?;
     match write(client, change).await? {
         Written::Changed(version) => {
             commit(client).await?;
             Ok(version)
         }
         Written::Nothing { present } => {
-            // Without a change there is no version, and nothing to tell.
+            // Without a change there is no version, nothing to tell and no line.
             batch(client, "rollback").await?;
             Ok(present)
         }

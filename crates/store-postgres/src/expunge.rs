@@ -12,16 +12,17 @@
 //! Which events a job is about.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use deadpool_postgres::Object;
 use posthorn_domain::delivery::Stored;
 use posthorn_domain::{DeliveryId, Event, EventId, TenantId, Timestamp};
-use posthorn_store::{Refusal, Result};
+use posthorn_store::{Along, Refusal, Result};
 
 use crate::codec::{self, Uid};
 use crate::failure::Outcome;
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
-use crate::sql;
+use crate::{audit, sql, told};
 
 const EVENT: Operation = Operation::write("expunge_event", "remove a payload");
 const RESPONSE: Operation = Operation::write("expunge_response", "remove a response");
@@ -52,15 +53,23 @@ pub(crate) async fn event(
     id: EventId,
     responses: bool,
     at: Timestamp,
+    along: Along,
 ) -> Result<Event> {
+    told::prepare(session, &along.told).await?;
+    let along = Arc::new(along);
     session
         .run(EVENT, move |client| {
+            let along = Arc::clone(&along);
             Box::pin(async move {
                 begin(client).await?;
-                let Expunged { unfinished, .. } =
+                audit::hold(client, &[&along.told]).await?;
+                let Expunged { unfinished, done } =
                     expunge(client, tenant, &[id], responses, at).await?;
                 if unfinished {
                     return Err(Refusal::Unfinished.into());
+                }
+                if done > 0 {
+                    audit::write(client, &along).await?;
                 }
                 let params: [Param<'_>; 2] = [&Uid::from(tenant), &Uid::from(id)];
                 let rows = query(client, sql::EVENT_FIND, &params).await?;
@@ -168,14 +177,19 @@ pub(crate) async fn response(
     id: DeliveryId,
     number: u32,
     at: Timestamp,
+    along: Along,
 ) -> Result<()> {
+    told::prepare(session, &along.told).await?;
+    let along = Arc::new(along);
     session
         .run(RESPONSE, move |client| {
+            let along = Arc::clone(&along);
             Box::pin(async move {
                 let Ok(number) = i32::try_from(number) else {
                     return Err(Refusal::NotFound.into());
                 };
                 begin(client).await?;
+                audit::hold(client, &[&along.told]).await?;
                 let params: [Param<'_>; 2] = [&Uid::from(id), &Uid::from(tenant)];
                 let rows = query(client, sql::DELIVERY_EXISTS, &params).await?;
                 if rows.first().map(|row| row.try_get(0)).transpose()? != Some(true) {
@@ -186,6 +200,10 @@ pub(crate) async fn response(
                 let found: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
                 if found == 0 {
                     return Err(Refusal::NotFound.into());
+                }
+                let cleared: i64 = rows.first().map_or(Ok(0), |row| row.try_get(1))?;
+                if cleared > 0 {
+                    audit::write(client, &along).await?;
                 }
                 commit(client).await?;
                 Ok(())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use deadpool_postgres::Object;
 use posthorn_domain::{CatalogVersion, Job, JobId, JobState, TenantId, Timestamp};
 use posthorn_store::{
-    Bite, Bitten, CatalogChange, Ending, Expunges, Listing, NewEvent, Order, Page, Place, Refusal,
+    Along, Bite, Bitten, CatalogChange, Ending, Expunges, Listing, Order, Page, Place, Refusal,
     Result,
 };
 use tokio_postgres::Row;
@@ -20,7 +20,7 @@ use crate::failure::{Corrupt, Outcome};
 use crate::moves::recall;
 use crate::replay::{Replayed, replay};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
-use crate::{expunge, lock, sql, tenant, told};
+use crate::{audit, expunge, lock, sql, tenant, told};
 
 const CREATE: Operation = Operation::write("create_job", "start a job");
 const FIND: Operation = Operation::read("job", "read a job");
@@ -79,26 +79,24 @@ pub(crate) async fn create(
     session: &Session,
     job: Job,
     change: Option<CatalogChange>,
-    told: Vec<NewEvent>,
+    along: Along,
 ) -> Result<Option<CatalogVersion>> {
-    told::prepare(session, &told).await?;
-    let new = Arc::new((job, change, told));
+    told::prepare(session, &along.told).await?;
+    let new = Arc::new((job, change, along));
     session
         .run(CREATE, move |client| {
             let new = Arc::clone(&new);
             Box::pin(async move {
-                let (job, change, told) = &*new;
+                let (job, change, along) = &*new;
                 begin(client).await?;
-                // Without a subscription there is nothing to tell.
-                let told = if change.is_some() { &told[..] } else { &[] };
                 let tenant = change.as_ref().and_then(CatalogChange::tenant);
                 if tenant.is_none() {
                     // A deletion that begins meanwhile finds the job.
                     lock::share(client, lock::TENANTS, &[lock::tenant_slot(job.tenant)]).await?;
                 }
-                told::hold(client, tenant, told).await?;
+                told::hold(client, tenant, &along.told).await?;
                 insert(client, job).await?;
-                told::tell(client, told).await?;
+                audit::write(client, along).await?;
                 // A change that is refused takes the job with it.
                 let version = match change {
                     None => None,
@@ -194,20 +192,27 @@ pub(crate) async fn cancel(
     id: JobId,
     at: Timestamp,
     ending: Option<Ending>,
+    along: Along,
 ) -> Result<Job> {
-    told::prepare(session, ending.iter().flat_map(|ending| &ending.told)).await?;
-    let ending = Arc::new(ending);
+    let told = ending.iter().flat_map(|ending| &ending.told);
+    told::prepare(session, told.chain(&along.told)).await?;
+    let along = Arc::new((ending, along));
     session
         .run(CANCEL, move |client| {
-            let ending = Arc::clone(&ending);
+            let along = Arc::clone(&along);
             Box::pin(async move {
+                let (ending, along) = &*along;
                 begin(client).await?;
-                if let Some(ending) = &*ending {
-                    let rows = query(client, sql::JOB_HOLD, &[&Uid::from(id)]).await?;
-                    let (job, _) = job_of(rows.first().ok_or(Refusal::NotFound)?)?;
-                    if job.tenant == tenant && job.state == JobState::Running {
-                        tell_end(client, &job, ending).await?;
+                let rows = query(client, sql::JOB_HOLD, &[&Uid::from(id)]).await?;
+                let (job, _) = job_of(rows.first().ok_or(Refusal::NotFound)?)?;
+                if job.tenant == tenant && job.state == JobState::Running {
+                    let ended = ending.as_ref().map_or(&[][..], |ending| &ending.told);
+                    audit::hold(client, &[ended, &along.told]).await?;
+                    if let Some(ending) = ending {
+                        told::check_end(ending, job.seen, job.done)?;
+                        told::tell(client, &ending.told).await?;
                     }
+                    audit::write(client, along).await?;
                 }
                 let state = state_number(JobState::Cancelled);
                 let (owner, uid) = (Uid::from(tenant), Uid::from(id));

@@ -28,6 +28,7 @@
 //! # Where to start
 //! `migrations/0001_base.sql`, then `sql/accept.sql` and `sql/record.sql`.
 
+mod audit;
 mod catalog;
 mod codec;
 mod entry;
@@ -67,15 +68,15 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
+    JobId, KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
-    CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
-    EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
-    Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
-    Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
+    EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -160,12 +161,12 @@ impl PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn change_catalog_telling(
+    async fn change_catalog_with(
         &self,
         change: CatalogChange,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<CatalogVersion> {
-        catalog::change(&self.session, change, told).await
+        catalog::change(&self.session, change, along).await
     }
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
@@ -208,55 +209,41 @@ impl Store for PostgresStore {
         record::record(&self.session, batch, rollups).await
     }
 
-    async fn cancel_delivery(
+    async fn move_delivery(
         &self,
+        wish: Wish,
         tenant: TenantId,
         delivery: DeliveryId,
         at: Timestamp,
+        along: Along,
     ) -> Result<Moved> {
-        moves::by_hand(&self.session, Wish::Cancel, tenant, delivery, at).await
+        moves::by_hand(&self.session, wish, tenant, delivery, at, along).await
     }
 
-    async fn retry_delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        moves::by_hand(&self.session, Wish::Retry, tenant, delivery, at).await
-    }
-
-    async fn forget_delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        moves::by_hand(&self.session, Wish::Forget, tenant, delivery, at).await
-    }
-
-    async fn expunge_event(
+    async fn expunge_event_with(
         &self,
         tenant: TenantId,
         event: EventId,
         responses: bool,
         at: Timestamp,
+        along: Along,
     ) -> Result<Event> {
-        expunge::event(&self.session, tenant, event, responses, at).await
+        expunge::event(&self.session, tenant, event, responses, at, along).await
     }
 
-    async fn expunge_response(
+    async fn expunge_response_with(
         &self,
         tenant: TenantId,
         delivery: DeliveryId,
         number: u32,
         at: Timestamp,
+        along: Along,
     ) -> Result<()> {
-        expunge::response(&self.session, tenant, delivery, number, at).await
+        expunge::response(&self.session, tenant, delivery, number, at, along).await
     }
 
-    async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
-        redrive::create(&self.session, redrive).await
+    async fn create_redrive_with(&self, redrive: Redrive, along: Along) -> Result<Redrive> {
+        redrive::create(&self.session, redrive, along).await
     }
 
     async fn redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Option<Redrive>> {
@@ -271,14 +258,15 @@ impl Store for PostgresStore {
         redrive::running(&self.session, limit).await
     }
 
-    async fn cancel_redrive(
+    async fn cancel_redrive_with(
         &self,
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
         ending: Option<Ending>,
+        along: Along,
     ) -> Result<Redrive> {
-        redrive::cancel(&self.session, tenant, id, at, ending).await
+        redrive::cancel(&self.session, tenant, id, at, ending, along).await
     }
 
     async fn advance_redrive(
@@ -291,13 +279,13 @@ impl Store for PostgresStore {
         redrive::advance(&self.session, id, limit, at, ending).await
     }
 
-    async fn create_job(
+    async fn create_job_with(
         &self,
         job: Job,
         change: Option<CatalogChange>,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<Option<CatalogVersion>> {
-        job::create(&self.session, job, change, told).await
+        job::create(&self.session, job, change, along).await
     }
 
     async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {
@@ -312,18 +300,23 @@ impl Store for PostgresStore {
         job::running(&self.session, limit).await
     }
 
-    async fn cancel_job(
+    async fn cancel_job_with(
         &self,
         tenant: TenantId,
         id: JobId,
         at: Timestamp,
         ending: Option<Ending>,
+        along: Along,
     ) -> Result<Job> {
-        job::cancel(&self.session, tenant, id, at, ending).await
+        job::cancel(&self.session, tenant, id, at, ending, along).await
     }
 
     async fn advance_job(&self, bite: Bite) -> Result<Bitten> {
         job::advance(&self.session, bite).await
+    }
+
+    async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>> {
+        audit::list(&self.session, filter, listing).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

@@ -57,7 +57,7 @@ const fn direction(order: Order) -> &'static str {
 /// Each value is asked for twice over. An index with nothing but the place would have the order as well, and
 /// the server would take it whenever a value is frequent on average; believing that there are very few, it
 /// takes the one that has the values too, which is right for all of them.
-fn stream(values: &[(&str, &str)], (low, high): (&str, &str), order: Order) -> String {
+pub(crate) fn stream(values: &[(&str, &str)], (low, high): (&str, &str), order: Order) -> String {
     let direction = direction(order);
     let values: Vec<String> =
         values.iter().map(|(c, v)| format!("{c} = {v} and {c} >= {v} and {c} <= {v}")).collect();
@@ -70,7 +70,8 @@ pub(crate) fn statements() -> Vec<(String, String)> {
     let orders = [Order::NewestFirst, Order::OldestFirst];
     let lists = orders.into_iter().flat_map(|order| {
         let events = events::statements(order).into_iter();
-        events.chain(deliveries::statements(order)).chain(attempts::statements(order))
+        let lists = events.chain(deliveries::statements(order)).chain(attempts::statements(order));
+        lists.chain(crate::audit::statements(order))
     });
     lists.chain(deliveries::skips()).collect()
 }

@@ -6,6 +6,7 @@
 //! name, a delivery is looked up twice, and only the second look counts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use deadpool_postgres::Object;
 use posthorn_domain::delivery::{self, Head, Others, Stored, Wish};
@@ -13,7 +14,7 @@ use posthorn_domain::{
     CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Lane, Shard, SubscriptionId,
     TenantId, Timestamp,
 };
-use posthorn_store::{Moved, Recall, Refusal, Result, Swept, Work};
+use posthorn_store::{Along, Moved, NewEvent, Recall, Refusal, Result, Swept, Work};
 use tokio_postgres::Row;
 
 use crate::codec::{self, PARKED, Reader, Uid, due, limit, state_code};
@@ -21,7 +22,7 @@ use crate::expunge::marked;
 use crate::failure::Outcome;
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
 use crate::work::work_of;
-use crate::{catalog, lock, sql};
+use crate::{audit, catalog, lock, sql, told};
 
 const CANCEL: Operation = Operation::write("cancel_delivery", "cancel a delivery");
 const RETRY: Operation = Operation::write("retry_delivery", "retry a delivery");
@@ -79,15 +80,31 @@ async fn find(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Foun
     }
 }
 
-/// Takes the lock of a delivery's lane. The rows that were read for it are let go again first,
-/// since locks come before rows everywhere else.
-async fn enter_lane(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Found> {
+/// Takes the lock of a delivery's lane, and those of what is told. The rows that were read for it are let go again
+/// first, since locks come before rows everywhere else.
+async fn enter_lane(
+    client: &Object,
+    tenant: TenantId,
+    id: DeliveryId,
+    told: &[NewEvent],
+) -> Outcome<Found> {
     let first = find(client, tenant, id).await?;
-    let Some(slot) = slot_of(&first.stored.delivery) else { return Ok(first) };
+    let own = slot_of(&first.stored.delivery).map(i32::from);
+    let lanes = lock::sorted(told::lane_slots(told).into_iter().chain(own));
+    if lanes.is_empty() {
+        return Ok(first);
+    }
     client.batch_execute("rollback; begin").await?;
-    lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
-    lock::hold(client, lock::LANES, &[i32::from(slot)]).await?;
+    share_tenants(client, tenant, told).await?;
+    lock::hold(client, lock::LANES, &lanes).await?;
     find(client, tenant, id).await
+}
+
+/// So that neither the subscription nor whom anything is told can change meanwhile.
+async fn share_tenants(client: &Object, tenant: TenantId, told: &[NewEvent]) -> Outcome<()> {
+    let own = [lock::tenant_slot(tenant)];
+    let slots = lock::sorted(told::tenant_slots(told).into_iter().chain(own));
+    lock::share(client, lock::TENANTS, &slots).await
 }
 
 /// Does what somebody wants of a delivery, as far as it is possible.
@@ -97,7 +114,10 @@ pub(crate) async fn by_hand(
     tenant: TenantId,
     id: DeliveryId,
     at: Timestamp,
+    along: Along,
 ) -> Result<Moved> {
+    told::prepare(session, &along.told).await?;
+    let along = Arc::new(along);
     let operation = match wish {
         Wish::Cancel => CANCEL,
         Wish::Retry => RETRY,
@@ -105,15 +125,16 @@ pub(crate) async fn by_hand(
     };
     session
         .run(operation, move |client| {
+            let along = Arc::clone(&along);
             Box::pin(async move {
                 begin(client).await?;
-                // So that the subscription cannot be deleted meanwhile.
-                lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
-                let found = enter_lane(client, tenant, id).await?;
+                share_tenants(client, tenant, &along.told).await?;
+                let found = enter_lane(client, tenant, id, &along.told).await?;
                 let moved = match (wish, found.live) {
                     (Wish::Retry, false) => bring_back(client, found.stored, at).await?,
                     _ => move_one(client, wish, found, at).await?,
                 };
+                audit::write(client, &along).await?;
                 commit(client).await?;
                 Ok(moved)
             })

@@ -28,7 +28,7 @@ use crate::codec::{FIRST_UID, Uid, limit};
 use crate::failure::{Failure, Outcome};
 use crate::partition::{self, DAY_MILLIS, Day};
 use crate::session::{Operation, Param, Session, allow_slow, batch, begin, commit, execute, query};
-use crate::{lock, sql};
+use crate::{audit, lock, sql};
 
 const KEYS: Operation = Operation::write("prune_keys", "remove old idempotency keys");
 const SMALL: Operation = Operation::write("prune_small", "remove old redrives, jobs and recalls");
@@ -134,9 +134,9 @@ impl Pruner {
     }
 }
 
-/// Removes what is kept outside of events: ended redrives and jobs, and recalls.
+/// Removes what is kept outside of events: ended redrives and jobs, recalls, and lines of the audit log.
 async fn small(session: &Session, prune: Prune, pruned: &mut Pruned) -> Result<()> {
-    let (redrives, jobs, recalls) = session
+    let (redrives, jobs, recalls, lines) = session
         .run(SMALL, move |client| {
             Box::pin(async move {
                 begin(client).await?;
@@ -145,14 +145,16 @@ async fn small(session: &Session, prune: Prune, pruned: &mut Pruned) -> Result<(
                 let jobs = execute(client, sql::PRUNE_JOBS, &ended).await?;
                 let recalled: [Param<'_>; 2] = [&prune.recalls_before.as_millis(), &KEYS_BITE];
                 let recalls = execute(client, sql::PRUNE_RECALLS, &recalled).await?;
+                let lines = audit::prune(client, prune.audit_before, KEYS_BITE).await?;
                 commit(client).await?;
-                Ok((redrives, jobs, recalls))
+                Ok((redrives, jobs, recalls, lines))
             })
         })
         .await?;
     pruned.redrives = usize::try_from(redrives).unwrap_or(usize::MAX);
     let whole = u64::try_from(KEYS_BITE).unwrap_or(u64::MAX);
-    pruned.more |= [redrives, jobs, recalls].contains(&whole);
+    pruned.audit = usize::try_from(lines).unwrap_or(usize::MAX);
+    pruned.more |= [redrives, jobs, recalls, lines].contains(&whole);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
     Redrive, RedriveFilter, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Advanced, Ending, Page, RedrivePage, Refusal, Result};
+use posthorn_store::{Advanced, Along, Ending, Page, RedrivePage, Refusal, Result};
 use tokio_postgres::Row;
 
 use crate::codec::{FIRST_UID, LAST_UID, Reader, Uid, dead_code, json, lane_of, limit};
@@ -19,7 +19,7 @@ use crate::expunge::marked;
 use crate::failure::{Corrupt, Outcome};
 use crate::moves::{Revived, recall, revive, stored};
 use crate::session::{Operation, Param, Session, allow_slow, begin, commit, execute, query};
-use crate::{lock, sql, told};
+use crate::{audit, lock, sql, told};
 
 const CREATE: Operation = Operation::write("create_redrive", "start a redrive").slow();
 const FIND: Operation = Operation::read("redrive", "read a redrive");
@@ -78,20 +78,25 @@ impl Conditions {
     }
 }
 
-pub(crate) async fn create(session: &Session, redrive: Redrive) -> Result<Redrive> {
-    let redrive = Arc::new(redrive);
+pub(crate) async fn create(session: &Session, redrive: Redrive, along: Along) -> Result<Redrive> {
+    told::prepare(session, &along.told).await?;
+    let new = Arc::new((redrive, along));
     session
         .run(CREATE, move |client| {
-            let mut redrive = Redrive::clone(&redrive);
+            let new = Arc::clone(&new);
             Box::pin(async move {
+                let (mut redrive, along) = (new.0.clone(), &new.1);
                 begin(client).await?;
                 // Held until the commit, so that a deletion which begins meanwhile finds the redrive.
-                lock::share(client, lock::TENANTS, &[lock::tenant_slot(redrive.tenant)]).await?;
+                let own = lock::tenant_slot(redrive.tenant);
+                let slots = lock::sorted(told::tenant_slots(&along.told).into_iter().chain([own]));
+                lock::share(client, lock::TENANTS, &slots).await?;
                 let found =
                     query(client, sql::TENANT_CLOSED, &[&Uid::from(redrive.tenant)]).await?;
                 if found.first().map_or(Ok(true), |row| row.try_get(0))? {
                     return Err(Refusal::NotFound.into());
                 }
+                audit::hold(client, &[&along.told]).await?;
                 allow_slow(client).await?;
                 let c = Conditions::of(redrive.tenant, &redrive.filter);
                 let params: [Param<'_>; 5] =
@@ -100,6 +105,7 @@ pub(crate) async fn create(session: &Session, redrive: Redrive) -> Result<Redriv
                 let total: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
                 redrive.total = u64::try_from(total).unwrap_or(0);
                 insert(client, &redrive).await?;
+                audit::write(client, along).await?;
                 commit(client).await?;
                 Ok(redrive)
             })
@@ -180,22 +186,27 @@ pub(crate) async fn cancel(
     id: RedriveId,
     at: Timestamp,
     ending: Option<Ending>,
+    along: Along,
 ) -> Result<Redrive> {
-    told::prepare(session, ending.iter().flat_map(|ending| &ending.told)).await?;
-    let ending = Arc::new(ending);
+    let told = ending.iter().flat_map(|ending| &ending.told);
+    told::prepare(session, told.chain(&along.told)).await?;
+    let along = Arc::new((ending, along));
     session
         .run(CANCEL, move |client| {
-            let ending = Arc::clone(&ending);
+            let along = Arc::clone(&along);
             Box::pin(async move {
+                let (ending, along) = &*along;
                 begin(client).await?;
-                if let Some(ending) = &*ending {
-                    let rows = query(client, sql::REDRIVE_HOLD, &[&Uid::from(id)]).await?;
-                    let redrive = redrive_of(rows.first().ok_or(Refusal::NotFound)?)?;
-                    if redrive.tenant == tenant && redrive.state == RedriveState::Running {
+                let rows = query(client, sql::REDRIVE_HOLD, &[&Uid::from(id)]).await?;
+                let redrive = redrive_of(rows.first().ok_or(Refusal::NotFound)?)?;
+                if redrive.tenant == tenant && redrive.state == RedriveState::Running {
+                    let ended = ending.as_ref().map_or(&[][..], |ending| &ending.told);
+                    audit::hold(client, &[ended, &along.told]).await?;
+                    if let Some(ending) = ending {
                         told::check_end(ending, redrive.total, redrive.moved)?;
-                        told::hold(client, None, &ending.told).await?;
                         told::tell(client, &ending.told).await?;
                     }
+                    audit::write(client, along).await?;
                 }
                 let state = state_number(RedriveState::Cancelled);
                 let (owner, uid) = (Uid::from(tenant), Uid::from(id));

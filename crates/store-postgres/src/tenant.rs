@@ -3,7 +3,7 @@
 //! # Theory of operation
 //! The order matters: as long as there is a subscription, a delivery could be made or enter its lane; as long as there are
 //! events, somebody could ask for them. What is left at the end is the line of the tenant, the lines of its
-//! subscriptions, and the job that says when it was done.
+//! subscriptions, the job that says when it was done, and the line of the audit log that says who asked for it.
 //!
 //! Each bite holds its job, then the tenant, then the lanes of what it removes, then the rows, in the order of `lock`. An
 //! attempt that comes back later finds nothing, and is superseded.
@@ -20,7 +20,7 @@ use crate::catalog::{self, Written};
 use crate::codec::{Uid, limit};
 use crate::failure::Outcome;
 use crate::session::{Param, execute, query};
-use crate::{lock, sql, told};
+use crate::{audit, lock, sql, told};
 
 /// What went.
 #[derive(Default)]
@@ -66,6 +66,7 @@ pub(crate) async fn remove(
     let left = |removed: &Removed| limit(most.saturating_sub(removed.rows));
     removed.rows += keys(client, tenant, left(&removed)).await?;
     removed.rows += jobs(client, job, left(&removed)).await?;
+    removed.rows += audit::forget(client, tenant, left(&removed)).await?;
     removed.rows += entries(client, tenant, left(&removed)).await?;
     // What is told of the end is the whole of it, so nothing else may have happened with it.
     let is_end = bite.ending.is_none() || removed.rows == 0;

@@ -506,6 +506,17 @@ pub(crate) const PRUNE_JOBS: &str = "delete from job where id in ( \
 pub(crate) const PRUNE_RECALLS: &str = "delete from recall where no in ( \
     select no from recall indexed by recall_by_age where at < ?1 order by at limit ?2)";
 
+pub(crate) const AUDIT_PUT: &str = "insert into audit (id, tenant, realm, actor, action, noun, \
+    object, document) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+/// The beginning of the log.
+pub(crate) const PRUNE_AUDIT: &str = "delete from audit where id in ( \
+    select id from audit where id < ?1 order by id limit ?2)";
+
+/// A range of `audit_tenant`, of which one line stays.
+pub(crate) const AUDIT_OF_TENANT: &str = "delete from audit where id in ( \
+    select id from audit indexed by audit_tenant where tenant = ?1 and action <> ?2 limit ?3)";
+
 /// Written in the order of versions.
 pub(crate) const INSERT_RECALL: &str = "insert into recall (version, subscription, delivery, \
     revival, at) values (?1, ?2, ?3, ?4, ?5)";

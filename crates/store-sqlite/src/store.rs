@@ -10,14 +10,14 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
+    JobId, KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
-    CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error,
-    EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
-    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
+    Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat,
+    Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
     RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use rusqlite::Connection;
@@ -199,17 +199,6 @@ impl SqliteStore {
         answer.await.map_err(|_| self.shared.silence())?
     }
 
-    async fn by_hand(
-        &self,
-        wish: Wish,
-        tenant: TenantId,
-        id: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        let act = move |writer: &mut Writer| write::lanes::by_hand(writer, wish, tenant, id, at);
-        self.write(LIGHT, act).await
-    }
-
     /// Has a reader answer a question on one snapshot.
     pub(crate) async fn read<T, F>(&self, question: F) -> Result<T>
     where
@@ -279,13 +268,13 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn change_catalog_telling(
+    async fn change_catalog_with(
         &self,
         change: CatalogChange,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<CatalogVersion> {
-        let weight = write::told::weight(&told);
-        self.write(weight, move |writer| write::catalog::change(writer, &change, &told)).await
+        let weight = write::audit::weight(&along);
+        self.write(weight, move |writer| write::catalog::change(writer, &change, &along)).await
     }
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
@@ -341,60 +330,54 @@ impl Store for SqliteStore {
         self.write(weight, record).await
     }
 
-    async fn cancel_delivery(
+    async fn move_delivery(
         &self,
+        wish: Wish,
         tenant: TenantId,
         delivery: DeliveryId,
         at: Timestamp,
+        along: Along,
     ) -> Result<Moved> {
-        self.by_hand(Wish::Cancel, tenant, delivery, at).await
+        let weight = write::audit::weight(&along);
+        let act = move |writer: &mut Writer| {
+            write::lanes::by_hand(writer, wish, tenant, delivery, at, &along)
+        };
+        self.write(weight, act).await
     }
 
-    async fn retry_delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        self.by_hand(Wish::Retry, tenant, delivery, at).await
-    }
-
-    async fn forget_delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        self.by_hand(Wish::Forget, tenant, delivery, at).await
-    }
-
-    async fn expunge_event(
+    async fn expunge_event_with(
         &self,
         tenant: TenantId,
         event: EventId,
         responses: bool,
         at: Timestamp,
+        along: Along,
     ) -> Result<Event> {
-        let expunge =
-            move |writer: &mut Writer| write::expunge::event(writer, tenant, event, responses, at);
-        self.write(LIGHT, expunge).await
+        let weight = write::audit::weight(&along);
+        let expunge = move |writer: &mut Writer| {
+            write::expunge::event(writer, tenant, event, responses, at, &along)
+        };
+        self.write(weight, expunge).await
     }
 
-    async fn expunge_response(
+    async fn expunge_response_with(
         &self,
         tenant: TenantId,
         delivery: DeliveryId,
         number: u32,
         at: Timestamp,
+        along: Along,
     ) -> Result<()> {
+        let weight = write::audit::weight(&along);
         let expunge = move |writer: &mut Writer| {
-            write::expunge::response(writer, tenant, delivery, number, at)
+            write::expunge::response(writer, tenant, delivery, number, at, &along)
         };
-        self.write(LIGHT, expunge).await
+        self.write(weight, expunge).await
     }
 
-    async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
-        self.write(LIGHT, move |writer| write::redrive::create(writer, &redrive)).await
+    async fn create_redrive_with(&self, redrive: Redrive, along: Along) -> Result<Redrive> {
+        let weight = write::audit::weight(&along);
+        self.write(weight, move |writer| write::redrive::create(writer, &redrive, &along)).await
     }
 
     async fn redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Option<Redrive>> {
@@ -410,15 +393,16 @@ impl Store for SqliteStore {
         self.read(move |conn| read::queries::running_redrives(conn, limit)).await
     }
 
-    async fn cancel_redrive(
+    async fn cancel_redrive_with(
         &self,
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
         ending: Option<Ending>,
+        along: Along,
     ) -> Result<Redrive> {
         let cancel = move |writer: &mut Writer| {
-            write::redrive::cancel(writer, tenant, id, at, ending.as_ref())
+            write::redrive::cancel(writer, tenant, id, at, ending.as_ref(), &along)
         };
         self.write(LIGHT, cancel).await
     }
@@ -437,15 +421,16 @@ impl Store for SqliteStore {
         self.write(weight, advance).await
     }
 
-    async fn create_job(
+    async fn create_job_with(
         &self,
         job: Job,
         change: Option<CatalogChange>,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<Option<CatalogVersion>> {
+        let weight = write::audit::weight(&along);
         let create =
-            move |writer: &mut Writer| write::job::create(writer, &job, change.as_ref(), &told);
-        self.write(LIGHT, create).await
+            move |writer: &mut Writer| write::job::create(writer, &job, change.as_ref(), &along);
+        self.write(weight, create).await
     }
 
     async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {
@@ -461,15 +446,17 @@ impl Store for SqliteStore {
         self.read(move |conn| read::jobs::running(conn, limit)).await
     }
 
-    async fn cancel_job(
+    async fn cancel_job_with(
         &self,
         tenant: TenantId,
         id: JobId,
         at: Timestamp,
         ending: Option<Ending>,
+        along: Along,
     ) -> Result<Job> {
-        let cancel =
-            move |writer: &mut Writer| write::job::cancel(writer, tenant, id, at, ending.as_ref());
+        let cancel = move |writer: &mut Writer| {
+            write::job::cancel(writer, tenant, id, at, ending.as_ref(), &along)
+        };
         self.write(LIGHT, cancel).await
     }
 
@@ -477,6 +464,10 @@ impl Store for SqliteStore {
         let expunged = bite.expunges.as_ref().map_or(0, |expunges| expunges.events.len());
         let weight = Weight { rows: bite.deeds.len() + expunged + 1, bytes: 0 };
         self.write(weight, move |writer| write::job::advance(writer, &bite)).await
+    }
+
+    async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>> {
+        self.read(move |conn| read::audit::audit(conn, &filter, &listing)).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

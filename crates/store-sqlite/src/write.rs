@@ -4,6 +4,7 @@
 //! [`Writer`](crate::writer::Writer). A refusal comes before the first write.
 
 pub(crate) mod accept;
+pub(crate) mod audit;
 pub(crate) mod catalog;
 pub(crate) mod entry;
 pub(crate) mod expunge;

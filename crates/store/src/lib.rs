@@ -21,12 +21,15 @@
 //!   are stored by the transaction that causes them, all of them or none, and only when it changes what it was
 //!   meant to. When a plan is not of its tenant's present version, nothing is changed, and the answer says so
 //!   ([`Refusal::Stale`], [`Recorded::Stale`]): plan again, repeat.
+//! * **A change and its line are one.** Writes that somebody asks for carry the line of the audit log ([`Along`]). It is
+//!   stored by the transaction that makes the change, and only by one that changes something.
 //! * **Fan-out belongs to the commit.** [`Store::accept`] refuses an event whose plan was made on
 //!   another version of its tenant's catalog.
 //!
 //! # What it must not know
 //! Which databases exist, what HTTP is, and when anything should be retried.
 
+mod audit;
 mod catalog;
 pub mod entry;
 mod error;
@@ -42,11 +45,13 @@ mod work;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
+    JobId, KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 
+pub use audit::{Along, AuditFilter, audit_page, audit_place, knows};
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
 pub use error::{Error, Refusal, Result};
 pub use follow::{AttemptMade, EventLine, FollowAsk, Followed, FollowedItem, LogPlace};
@@ -76,16 +81,16 @@ pub trait Store: Send + Sync + 'static {
     /// fan-out and lookups at once; its pending deliveries are cancelled by
     /// [`Store::sweep_cancelled`], and until then no read reports them as pending.
     async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
-        self.change_catalog_telling(change, Vec::new()).await
+        self.change_catalog_with(change, Along::default()).await
     }
 
-    /// The same, and stores what is told of it in the same transaction. Since the change moves the version of
-    /// its own tenant, `told` is planned on the version before it. Whether a plan is stale is judged first. A change that finds everything as it
-    /// should be changes nothing, and tells nothing.
-    async fn change_catalog_telling(
+    /// The same, and stores what goes along with it in the same transaction. Since the change moves the version of
+    /// its own tenant, what is told is planned on the version before it. Whether a plan is stale is judged first. A change that finds
+    /// everything as it should be changes nothing, tells nothing, and leaves no line.
+    async fn change_catalog_with(
         &self,
         change: CatalogChange,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<CatalogVersion>;
 
     /// Everything that changed after `since`, removals included; `CatalogVersion(0)` asks for all.
@@ -175,7 +180,9 @@ pub trait Store: Send + Sync + 'static {
         tenant: TenantId,
         delivery: DeliveryId,
         at: Timestamp,
-    ) -> Result<Moved>;
+    ) -> Result<Moved> {
+        self.move_delivery(Wish::Cancel, tenant, delivery, at, Along::default()).await
+    }
 
     /// Has a delivery tried at `at`, with a fresh budget and a new revival, in one step. An ended one
     /// comes back to its place in commit order: a head of its lane that comes later has to wait for it,
@@ -192,7 +199,9 @@ pub trait Store: Send + Sync + 'static {
         tenant: TenantId,
         delivery: DeliveryId,
         at: Timestamp,
-    ) -> Result<Moved>;
+    ) -> Result<Moved> {
+        self.move_delivery(Wish::Retry, tenant, delivery, at, Along::default()).await
+    }
 
     /// Removes one delivery with its attempts, for good, on behalf of an operator. One that has not
     /// ended is cancelled by it; the lane it headed or blocked goes on, as after a cancel. Its event
@@ -204,6 +213,18 @@ pub trait Store: Send + Sync + 'static {
         tenant: TenantId,
         delivery: DeliveryId,
         at: Timestamp,
+    ) -> Result<Moved> {
+        self.move_delivery(Wish::Forget, tenant, delivery, at, Along::default()).await
+    }
+
+    /// Cancels, retries or forgets a delivery, with what goes along with it.
+    async fn move_delivery(
+        &self,
+        wish: Wish,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+        along: Along,
     ) -> Result<Moved>;
 
     // ---- removing what was said ------------------------------------------------------------------
@@ -225,6 +246,18 @@ pub trait Store: Send + Sync + 'static {
         event: EventId,
         responses: bool,
         at: Timestamp,
+    ) -> Result<Event> {
+        self.expunge_event_with(tenant, event, responses, at, Along::default()).await
+    }
+
+    /// The same with what goes along with it. When there was nothing left to remove, nothing does.
+    async fn expunge_event_with(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        responses: bool,
+        at: Timestamp,
+        along: Along,
     ) -> Result<Event>;
 
     /// Removes what the receiver answered to one attempt for good (`response` and `detail`), and writes down
@@ -236,13 +269,30 @@ pub trait Store: Send + Sync + 'static {
         delivery: DeliveryId,
         number: u32,
         at: Timestamp,
+    ) -> Result<()> {
+        self.expunge_response_with(tenant, delivery, number, at, Along::default()).await
+    }
+
+    /// The same with what goes along with it. When there was nothing left to remove, nothing does.
+    async fn expunge_response_with(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        number: u32,
+        at: Timestamp,
+        along: Along,
     ) -> Result<()>;
 
     // ---- redrives ------------------------------------------------------------------------------
 
     /// Writes down a redrive and counts what it will move (`total`). Returns it as stored. Refused with
     /// `NotFound` when the tenant is unknown or is being deleted.
-    async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive>;
+    async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
+        self.create_redrive_with(redrive, Along::default()).await
+    }
+
+    /// The same with what goes along with it.
+    async fn create_redrive_with(&self, redrive: Redrive, along: Along) -> Result<Redrive>;
 
     /// One redrive of a tenant.
     async fn redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Option<Redrive>>;
@@ -261,6 +311,18 @@ pub trait Store: Send + Sync + 'static {
         id: RedriveId,
         at: Timestamp,
         ending: Option<Ending>,
+    ) -> Result<Redrive> {
+        self.cancel_redrive_with(tenant, id, at, ending, Along::default()).await
+    }
+
+    /// The same with what goes along with it. With one that has ended, nothing does.
+    async fn cancel_redrive_with(
+        &self,
+        tenant: TenantId,
+        id: RedriveId,
+        at: Timestamp,
+        ending: Option<Ending>,
+        along: Along,
     ) -> Result<Redrive>;
 
     /// Moves up to `limit` more dead letters of a running redrive back to pending, each at most
@@ -282,14 +344,24 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes down a job, and makes a change of the catalog in the same transaction where one comes along: its
     /// version is returned. The change belongs to the job's tenant: the subscription that the job is for, or that
-    /// the tenant is to be deleted. `told` is what is told of that, as with
-    /// [`Store::change_catalog_telling`]; without a change nothing is. A refusal changes nothing. Refused with
+    /// the tenant is to be deleted. What is told is planned and stored as with
+    /// [`Store::change_catalog_with`]. A refusal changes nothing. Refused with
     /// `NotFound` when the tenant is unknown or is being deleted already.
     async fn create_job(
         &self,
         job: Job,
         change: Option<CatalogChange>,
         told: Vec<NewEvent>,
+    ) -> Result<Option<CatalogVersion>> {
+        self.create_job_with(job, change, told.into()).await
+    }
+
+    /// The same with what goes along with it.
+    async fn create_job_with(
+        &self,
+        job: Job,
+        change: Option<CatalogChange>,
+        along: Along,
     ) -> Result<Option<CatalogVersion>>;
 
     /// One job of a tenant.
@@ -310,6 +382,18 @@ pub trait Store: Send + Sync + 'static {
         id: JobId,
         at: Timestamp,
         ending: Option<Ending>,
+    ) -> Result<Job> {
+        self.cancel_job_with(tenant, id, at, ending, Along::default()).await
+    }
+
+    /// The same with what goes along with it. With one that has ended, nothing does.
+    async fn cancel_job_with(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        at: Timestamp,
+        ending: Option<Ending>,
+        along: Along,
     ) -> Result<Job>;
 
     /// Does what one bite of a running job says, with the progress written in the same transaction. A
@@ -319,6 +403,14 @@ pub trait Store: Send + Sync + 'static {
     /// gone, an event that was expunged, an attempt under way; of what is to be removed, an event with deliveries
     /// that have not ended) is passed over.
     async fn advance_job(&self, bite: Bite) -> Result<Bitten>;
+
+    // ---- audit log -----------------------------------------------------------------------------
+
+    /// Lines of the audit log, in the order of their ids, or the other way round. What it costs does not grow with the
+    /// log: a tenant or a realm, alone or with one of the other filters, is served by an index; of several of these,
+    /// and where lines are left out for another reason, it stops after a bounded search and says so
+    /// ([`Page::scanned_until`]).
+    async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>>;
 
     // ---- maintenance ---------------------------------------------------------------------------
 
@@ -336,7 +428,8 @@ pub trait Store: Send + Sync + 'static {
     /// unfinished delivery, never a dead letter younger than its own limit, never one that blocks
     /// its lane, never a redrive or a job that is running. An event with a retention of its own
     /// ([`Event::expires_at`]) goes when that is over and its deliveries have ended, dead letters as well. One
-    /// that cannot go then is looked at again later ([`Prune::look_again`]).
+    /// that cannot go then is looked at again later ([`Prune::look_again`]). Lines of the audit log go by their age
+    /// alone ([`Prune::audit_before`]).
     async fn prune(&self, prune: Prune) -> Result<Pruned>;
 
     /// Adds minutes to their hours, each once, and then removes what is too old; whether there may be more.

@@ -332,6 +332,8 @@ pub struct Prune {
     pub keys_before: Timestamp,
     /// Recalls that were written before this.
     pub recalls_before: Timestamp,
+    /// Lines of the audit log that were written before this.
+    pub audit_before: Timestamp,
     /// At most so many events in one go.
     pub limit: usize,
 }
@@ -354,6 +356,8 @@ pub struct Pruned {
     pub keys: usize,
     /// Redrives that ended before `ended_before`.
     pub redrives: usize,
+    /// Lines of the audit log.
+    pub audit: usize,
     /// Whether there may be more.
     pub more: bool,
 }

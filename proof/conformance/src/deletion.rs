@@ -8,8 +8,8 @@ use posthorn_domain::{
     TopicName,
 };
 use posthorn_store::{
-    Accepted, AttemptFilter, Bite, Bitten, CatalogChange, Counts, DeliveryFilter, Ending, Error,
-    EventFilter, Listing, NewEvent, Recorded, Refusal, StateKind,
+    Accepted, Along, AttemptFilter, Bite, Bitten, CatalogChange, Counts, DeliveryFilter, Ending,
+    Error, EventFilter, Listing, NewEvent, Recorded, Refusal, StateKind,
 };
 
 use super::Fixture;
@@ -37,11 +37,15 @@ fn deletion(tenant: TenantId) -> Job {
 
 /// Says that a tenant is to be deleted.
 async fn begun(setting: &Setting, tenant: TenantId) -> Job {
+    begun_with(setting, tenant, Along::default()).await
+}
+
+/// The same with what goes along with it.
+pub(super) async fn begun_with(setting: &Setting, tenant: TenantId, along: Along) -> Job {
     let job = deletion(tenant);
     let delete = CatalogChange::DeleteTenant { tenant, job: job.id, at: at(100) };
-    let version =
-        setting.store.create_job(job.clone(), Some(delete), Vec::new()).await.expect("a new job");
-    assert!(version.is_some(), "nodes hear of it");
+    let created = setting.store.create_job_with(job.clone(), Some(delete), along).await;
+    assert!(created.expect("a new job").is_some(), "nodes hear of it");
     job
 }
 
@@ -66,7 +70,7 @@ async fn advance(setting: &Setting, job: &Job, rows: usize) -> Bitten {
 }
 
 /// Until there is nothing left; how many bites it took, and how many rows went.
-async fn finish(setting: &Setting, job: &Job, rows: usize) -> (usize, usize) {
+pub(super) async fn finish(setting: &Setting, job: &Job, rows: usize) -> (usize, usize) {
     let mut gone = 0;
     for number in 1..1_000 {
         let bitten = advance(setting, job, rows).await;

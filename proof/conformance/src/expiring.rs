@@ -35,6 +35,7 @@ async fn expire(setting: &Setting, now: i64, limit: usize) -> usize {
         dead_before: never,
         keys_before: never,
         recalls_before: never,
+        audit_before: never,
         limit,
     };
     let mut events = 0;
@@ -158,6 +159,7 @@ pub async fn the_retention_of_all_counts_too(fixture: &dyn Fixture) {
         dead_before: at(1_000),
         keys_before: never,
         recalls_before: never,
+        audit_before: never,
         limit: 10,
     };
     assert_eq!(setting.store.prune(prune).await.expect("prune").events, 1);

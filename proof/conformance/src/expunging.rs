@@ -320,6 +320,7 @@ pub async fn expunged_events_are_pruned_as_before(fixture: &dyn Fixture) {
             dead_before: at(until),
             keys_before: at(0),
             recalls_before: at(0),
+            audit_before: at(0),
             limit: 10,
         };
         setting.store.prune(prune).await.expect("prunes").events

@@ -254,6 +254,7 @@ pub async fn what_was_removed_is_left_out(fixture: &dyn Fixture) {
         dead_before: at(1_000),
         keys_before: at(0),
         recalls_before: at(0),
+        audit_before: at(0),
         limit: 10,
     };
     assert_eq!(setting.store.prune(prune).await.expect("a prune").events, 1);

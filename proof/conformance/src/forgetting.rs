@@ -192,6 +192,7 @@ async fn prune(store: &Arc<dyn Store>, before: i64) -> usize {
         dead_before: all,
         keys_before,
         recalls_before: at(0),
+        audit_before: at(0),
         limit: 100,
     };
     let mut events = 0;

@@ -297,6 +297,7 @@ pub async fn made_deliveries_are_pruned_with_their_event(fixture: &dyn Fixture) 
             dead_before: until,
             keys_before: at(0),
             recalls_before: at(0),
+            audit_before: at(0),
             limit: 100,
         };
         let mut events = 0;

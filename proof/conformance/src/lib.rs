@@ -15,6 +15,7 @@
 //! # What it must not know
 //! How any store is built. It sees the contract and nothing else.
 
+pub mod audit;
 pub mod builders;
 pub mod catalog;
 pub mod certificates;
@@ -96,6 +97,15 @@ macro_rules! conformance_suite {
                 keys_are_created_once_and_revoked_for_good
                 uses_of_keys_only_move_forward_and_change_no_version
                 catalog_survives_reopening
+            }
+            audit {
+                each_change_leaves_its_line
+                what_changes_nothing_leaves_no_line
+                a_stale_plan_leaves_no_line
+                filters_find_what_the_model_finds
+                a_search_that_is_too_long_stops
+                old_lines_go_in_bites
+                a_deleted_tenant_leaves_one_line
             }
             certificates {
                 certificates_read_back_as_written

@@ -4,6 +4,7 @@
 //! run is deterministic, and does each call at once, so that a wrapper can add latency, errors and
 //! crashes around it. It is not a product: nothing survives the process.
 
+mod audit;
 mod catalog;
 mod deliveries;
 mod expunging;
@@ -27,9 +28,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Clock, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
-    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, SubscriptionId,
-    TenantId, Timestamp,
+    Attempt, AuditEntry, AuditId, CatalogVersion, Clock, Delivery, DeliveryId, DeliveryState,
+    Event, EventId, Job, JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard,
+    SubscriptionId, TenantId, Timestamp,
 };
 use tokio::sync::Notify;
 
@@ -37,11 +38,12 @@ use catalog::Catalog;
 use deliveries::Row;
 use leases::Leases;
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
-    CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
-    EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
-    Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
-    Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups, Work,
+    Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
+    EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
+    Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups,
+    Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -89,6 +91,7 @@ pub(crate) struct State {
     redrives: BTreeMap<RedriveId, StoredRedrive>,
     jobs: BTreeMap<JobId, (Job, Option<Place>)>,
     rollups: rollups::Kept,
+    audit: BTreeMap<AuditId, AuditEntry>,
     seq: u64,
 }
 
@@ -150,6 +153,11 @@ impl ModelStore {
         let state = self.shared.state.lock();
         let tenant = state.jobs.get(&job).map(|(job, _)| job.tenant);
         tenant.is_some_and(|tenant| state.keys.keys().any(|(of, _)| *of == tenant))
+    }
+
+    /// One line of the audit log, for checkers.
+    pub fn line(&self, id: AuditId) -> Option<AuditEntry> {
+        self.shared.state.lock().audit.get(&id).cloned()
     }
 
     /// Every event there is, for checkers.
@@ -230,12 +238,12 @@ impl State {
 
 #[async_trait]
 impl Store for ModelStore {
-    async fn change_catalog_telling(
+    async fn change_catalog_with(
         &self,
         change: CatalogChange,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<CatalogVersion> {
-        self.shared.state.lock().change(&change, told)
+        self.shared.state.lock().change(&change, along)
     }
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
@@ -332,57 +340,55 @@ impl Store for ModelStore {
         Ok(batch.into_iter().map(|record| state.record(record, now)).collect())
     }
 
-    async fn cancel_delivery(
+    async fn move_delivery(
         &self,
+        wish: Wish,
         tenant: TenantId,
         delivery: DeliveryId,
         at: Timestamp,
+        along: Along,
     ) -> Result<Moved> {
-        Ok(self.shared.state.lock().by_hand(Wish::Cancel, tenant, delivery, at)?)
+        let mut state = self.shared.state.lock();
+        state.check(&along)?;
+        let moved = state.by_hand(wish, tenant, delivery, at)?;
+        state.go_along(along);
+        Ok(moved)
     }
 
-    async fn retry_delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        Ok(self.shared.state.lock().by_hand(Wish::Retry, tenant, delivery, at)?)
-    }
-
-    async fn forget_delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        Ok(self.shared.state.lock().by_hand(Wish::Forget, tenant, delivery, at)?)
-    }
-
-    async fn expunge_event(
+    async fn expunge_event_with(
         &self,
         tenant: TenantId,
         event: EventId,
         responses: bool,
         at: Timestamp,
+        along: Along,
     ) -> Result<Event> {
         let mut state = self.shared.state.lock();
-        state.expunge(tenant, event, responses, at)?;
+        state.check(&along)?;
+        if state.expunge(tenant, event, responses, at)? {
+            state.go_along(along);
+        }
         let left = state.events.get(&event).ok_or(Refusal::NotFound)?;
         Ok(Event::clone(left))
     }
 
-    async fn expunge_response(
+    async fn expunge_response_with(
         &self,
         tenant: TenantId,
         delivery: DeliveryId,
         number: u32,
         at: Timestamp,
+        along: Along,
     ) -> Result<()> {
-        Ok(self.shared.state.lock().expunge_response(tenant, delivery, number, at)?)
+        let mut state = self.shared.state.lock();
+        state.check(&along)?;
+        if state.expunge_response(tenant, delivery, number, at)? {
+            state.go_along(along);
+        }
+        Ok(())
     }
 
-    async fn create_redrive(&self, mut redrive: Redrive) -> Result<Redrive> {
+    async fn create_redrive_with(&self, mut redrive: Redrive, along: Along) -> Result<Redrive> {
         let mut state = self.shared.state.lock();
         if !state.catalog.is_open(redrive.tenant) {
             return Err(Refusal::NotFound.into());
@@ -390,9 +396,11 @@ impl Store for ModelStore {
         if state.redrives.contains_key(&redrive.id) {
             return Err(Refusal::AlreadyExists.into());
         }
+        state.check(&along)?;
         redrive.total = state.redrivable(&redrive, None).count() as u64;
         let stored = StoredRedrive { redrive: redrive.clone(), cursor: None };
         state.redrives.insert(redrive.id, stored);
+        state.go_along(along);
         Ok(redrive)
     }
 
@@ -417,18 +425,21 @@ impl Store for ModelStore {
         Ok(running.take(limit).cloned().collect())
     }
 
-    async fn cancel_redrive(
+    async fn cancel_redrive_with(
         &self,
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
         ending: Option<Ending>,
+        along: Along,
     ) -> Result<Redrive> {
         let mut state = self.shared.state.lock();
         let stored = state.redrives.get(&id).filter(|s| s.redrive.tenant == tenant);
         let mut redrive = stored.ok_or(Refusal::NotFound)?.redrive.clone();
         if redrive.state == RedriveState::Running {
+            state.check(&along)?;
             state.tell_end(ending, redrive.total, redrive.moved)?;
+            state.go_along(along);
             redrive.state = RedriveState::Cancelled;
             redrive.finished_at = Some(at);
             if let Some(stored) = state.redrives.get_mut(&id) {
@@ -448,11 +459,11 @@ impl Store for ModelStore {
         Ok(self.shared.state.lock().advance(id, limit, at, ending)?)
     }
 
-    async fn create_job(
+    async fn create_job_with(
         &self,
         job: Job,
         change: Option<CatalogChange>,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<Option<CatalogVersion>> {
         let mut state = self.shared.state.lock();
         if !state.catalog.is_open(job.tenant) {
@@ -461,7 +472,14 @@ impl Store for ModelStore {
         if state.jobs.contains_key(&job.id) {
             return Err(Refusal::AlreadyExists.into());
         }
-        let version = change.map(|change| state.change(&change, told)).transpose()?;
+        let version = match change {
+            Some(change) => Some(state.change(&change, along)?),
+            None => {
+                state.check(&along)?;
+                state.go_along(along);
+                None
+            }
+        };
         state.jobs.insert(job.id, (job, None));
         Ok(version)
     }
@@ -491,18 +509,21 @@ impl Store for ModelStore {
         Ok(turns.into_values().take(limit).collect())
     }
 
-    async fn cancel_job(
+    async fn cancel_job_with(
         &self,
         tenant: TenantId,
         id: JobId,
         at: Timestamp,
         ending: Option<Ending>,
+        along: Along,
     ) -> Result<Job> {
         let mut state = self.shared.state.lock();
         let stored = state.jobs.get(&id).filter(|(job, _)| job.tenant == tenant);
         let mut job = stored.ok_or(Refusal::NotFound)?.0.clone();
         if job.state == JobState::Running {
+            state.check(&along)?;
             state.tell_end(ending, job.seen, job.done)?;
+            state.go_along(along);
             job.state = JobState::Cancelled;
             job.finished_at = Some(at);
             if let Some((stored, _)) = state.jobs.get_mut(&id) {
@@ -518,6 +539,10 @@ impl Store for ModelStore {
             before(&bite).await?;
         }
         Ok(self.shared.state.lock().bite(&bite)?)
+    }
+
+    async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>> {
+        Ok(self.shared.state.lock().lines(&filter, &listing))
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

@@ -18,6 +18,7 @@ fn before(ended: i64, dead: i64) -> Prune {
         dead_before: at(dead),
         keys_before,
         recalls_before: at(0),
+        audit_before: at(0),
         limit: 100,
     }
 }

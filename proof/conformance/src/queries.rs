@@ -85,6 +85,7 @@ pub async fn counts_are_conserved(fixture: &dyn Fixture) {
         dead_before: at(1_000),
         keys_before: at(0),
         recalls_before: at(0),
+        audit_before: at(0),
         limit: 10,
     };
     let pruned = store.prune(prune).await.expect("prune");

@@ -313,6 +313,7 @@ pub async fn ended_redrives_are_pruned(fixture: &dyn Fixture) {
         dead_before: at(0),
         keys_before: at(0),
         recalls_before: at(0),
+        audit_before: at(0),
         limit: 100,
     };
     let pruned = setting.store.prune(prune).await.expect("prune");

@@ -280,6 +280,7 @@ pub async fn recalls_are_told_with_the_catalog(fixture: &dyn Fixture) {
         dead_before: at(0),
         keys_before: at(0),
         recalls_before: at(12),
+        audit_before: at(12),
         limit: 100,
     };
     setting.store.prune(prune).await.expect("prune");

@@ -208,7 +208,8 @@ pub async fn a_change_tells_on_the_version_before_it(fixture: &dyn Fixture) {
     ] {
         let before = setting.version_of(setting.tenant).await;
         let told = audience.told(&setting).await;
-        let version = setting.store.change_catalog_telling(change, told).await.expect("changed");
+        let version =
+            setting.store.change_catalog_with(change, told.into()).await.expect("changed");
         assert!(version > before);
         assert_eq!(setting.version_of(setting.tenant).await, version);
         heard += 1;
@@ -224,7 +225,7 @@ pub async fn a_refused_change_tells_nothing(fixture: &dyn Fixture) {
     let change =
         CatalogChange::DeleteSubscription { tenant: setting.tenant, id: unknown, at: at(5) };
     let told = audience.told(&setting).await;
-    let refused = setting.store.change_catalog_telling(change, told).await;
+    let refused = setting.store.change_catalog_with(change, told.into()).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::NotFound))), "{refused:?}");
     let key = super::builders::api_key(Some(setting.tenant));
     let revoke = CatalogChange::RevokeKey { id: key.id, at: at(5) };
@@ -232,7 +233,7 @@ pub async fn a_refused_change_tells_nothing(fixture: &dyn Fixture) {
     setting.store.change_catalog(revoke.clone()).await.expect("revoked");
     let before = setting.version_of(setting.tenant).await;
     let told = audience.told(&setting).await;
-    setting.store.change_catalog_telling(revoke, told).await.expect("nothing to do");
+    setting.store.change_catalog_with(revoke, told.into()).await.expect("nothing to do");
     assert_eq!(setting.version_of(setting.tenant).await, before);
     assert_eq!(audience.heard(&setting).await, (0, 0));
 }
@@ -247,7 +248,7 @@ pub async fn a_stale_change_changes_nothing(fixture: &dyn Fixture) {
         stir(&setting, stirred).await;
         let before = setting.store.catalog_since(CatalogVersion(0)).await.expect("all").version;
         let change = CatalogChange::CreateSubscription(new.clone());
-        assert!(is_stale(setting.store.change_catalog_telling(change, told).await));
+        assert!(is_stale(setting.store.change_catalog_with(change, told.into()).await));
         let after = setting.store.catalog_since(CatalogVersion(0)).await.expect("all");
         assert_eq!(after.version, before);
         assert!(after.subscriptions.iter().all(|known| known.id != new.id));
@@ -393,7 +394,7 @@ pub async fn what_was_told_survives_reopening(fixture: &dyn Fixture) {
     setting.record_one(record).await;
     let told = audience.told(&setting).await;
     let change = CatalogChange::CreateTopic(super::builders::topic(setting.tenant, "more"));
-    setting.store.change_catalog_telling(change, told).await.expect("changed");
+    setting.store.change_catalog_with(change, told.into()).await.expect("changed");
     let setting = setting.reopen(fixture).await;
     assert_eq!(audience.heard(&setting).await, (2, 2));
     assert!(matches!(setting.look(id).await.state, DeliveryState::Dead(_)));

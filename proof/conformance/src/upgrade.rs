@@ -15,16 +15,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    AgentId, ApiKey, Attempt, CatalogVersion, Certificate, CertificateId, CertificateKind,
-    ChannelId, Client, ClientName, Clock, Delivery, DeliveryId, Destination, Event, EventId,
-    EventType, FailureCode, KeyId, Labels, Lane, LaneKey, NodeId, ProfileName, PushTarget,
-    PushUrgency, Redrive, RedriveFilter, RedriveId, Scope, SealedSecret, SecretName, Subscription,
-    SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId, TenantProfile,
-    Timestamp, Topic, TopicName,
+    AgentId, ApiKey, Attempt, AuditAction, CatalogVersion, Certificate, CertificateId,
+    CertificateKind, ChannelId, Client, ClientName, Clock, Delivery, DeliveryId, Destination,
+    Event, EventId, EventType, FailureCode, KeyId, Labels, Lane, LaneKey, NodeId, ProfileName,
+    PushTarget, PushUrgency, Redrive, RedriveFilter, RedriveId, Scope, SealedSecret, SecretName,
+    Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId,
+    TenantProfile, Timestamp, Topic, TopicName,
 };
 use posthorn_store::{
-    AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, DeliveryFilter, EventFilter, Listing,
-    NewDelivery, NewEvent, RedrivePage, Standing, Store, Streak,
+    AttemptFilter, AttemptLine, AuditFilter, CatalogChange, CatalogDelta, DeliveryFilter,
+    EventFilter, Listing, NewDelivery, NewEvent, RedrivePage, Standing, Store, Streak,
 };
 
 use crate::builders::{
@@ -504,6 +504,17 @@ pub async fn check(store: &Arc<dyn Store>) {
     go_on(store).await;
     go_on(&model).await;
     compare(store, &model).await;
+    check_audit(&**store).await;
+}
+
+/// What an older version did not know of is empty, and works.
+async fn check_audit(store: &dyn Store) {
+    let all = || store.audit(AuditFilter::default(), Listing::newest(10));
+    assert_eq!(all().await.expect("a list").items, []);
+    let line = crate::audit::line(tenant_id(ACME), AuditAction::TopicCreated, at(9_000));
+    let put = CatalogChange::PutTopic(topic(tenant_id(ACME), "later"));
+    store.change_catalog_with(put, line.clone().into()).await.expect("changed");
+    assert_eq!(all().await.expect("a list").items, [line]);
 }
 
 /// For a model that is used up before its leases end.

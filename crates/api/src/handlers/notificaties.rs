@@ -22,10 +22,11 @@ fn served(call: &Call) -> Result<Notificaties> {
 pub(crate) async fn setup(mut call: Call) -> Answer {
     let document: Value = call.json().await?;
     let apply = served(&call)?.setup;
-    let applied = apply(document).await.map_err(|refusal| match refusal {
-        SetupRefusal::Invalid(problem) => Problem::field("setup", problem),
-        SetupRefusal::Engine(error) => error.into(),
-    })?;
+    let applied =
+        apply(call.engine().clone(), document).await.map_err(|refusal| match refusal {
+            SetupRefusal::Invalid(problem) => Problem::field("setup", problem),
+            SetupRefusal::Engine(error) => error.into(),
+        })?;
     respond::ok(&applied)
 }
 

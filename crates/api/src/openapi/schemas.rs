@@ -1,5 +1,6 @@
 //! The JSON schemas of everything on the wire.
 
+mod audit;
 mod deliveries;
 mod looking;
 mod realms;
@@ -25,6 +26,7 @@ pub(super) fn all() -> Value {
         certificates(),
         operators(),
         realms::all(),
+        audit::all(),
     ];
     for group in groups {
         if let Value::Object(group) = group {
@@ -36,9 +38,13 @@ pub(super) fn all() -> Value {
     {
         all.insert(format!("{item}Page"), page(item));
     }
-    for (item, of) in
-        [("Event", "Event"), ("Delivery", "Delivery"), ("Attempt", "AttemptMade"), ("Job", "Job")]
-    {
+    for (item, of) in [
+        ("Event", "Event"),
+        ("Delivery", "Delivery"),
+        ("Attempt", "AttemptMade"),
+        ("Job", "Job"),
+        ("Audit", "AuditLine"),
+    ] {
         all.insert(format!("{item}Page"), log_page(of));
     }
     all.extend(cloudevent::schemas().map(|(name, schema)| (name.to_owned(), schema)));

@@ -5,6 +5,7 @@
 
 mod access;
 mod admission;
+mod audit;
 mod bad_input;
 mod certificates;
 mod cloudevents;

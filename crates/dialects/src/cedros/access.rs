@@ -4,6 +4,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 use posthorn_access::{Caller, Denied, bearer};
 use posthorn_domain::Scope;
+use posthorn_engine::Acting;
 use posthorn_listener::{Peer, only};
 
 use super::Service;
@@ -12,11 +13,17 @@ use super::failure::Failure;
 /// The header in which admin pages send a key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Who sends this, if they may.
-pub(super) fn admit(service: &Service, scope: Scope, parts: &Parts) -> Result<Caller, Failure> {
+/// Who sends this, if they may, and the service as it acts for them.
+pub(super) fn admit(
+    service: &Service,
+    scope: Scope,
+    parts: &Parts,
+) -> Result<(Service, Caller), Failure> {
     let (peer, headers) = (parts.extensions.get::<Peer>(), &parts.headers);
     let found = key_of(headers).and_then(|text| service.callers.key(text));
-    Ok(service.callers.admit(found, Some(scope), peer, headers, service.tenant)?)
+    let caller = service.callers.admit(found, Some(scope), peer, headers, service.tenant)?;
+    let by = Acting::principal(&caller.principal, "cedros", peer.map(Peer::address));
+    Ok((Service { engine: service.engine.acting(by), ..service.clone() }, caller))
 }
 
 /// The text of the key, when there is exactly one.

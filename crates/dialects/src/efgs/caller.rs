@@ -4,6 +4,7 @@ use http::StatusCode;
 use http::request::Parts;
 use posthorn_access::Denied;
 use posthorn_domain::{CertificateId, Scope};
+use posthorn_engine::Acting;
 use posthorn_listener::{Peer, shown};
 use tracing::warn;
 
@@ -11,8 +12,9 @@ use super::Service;
 use super::answer::Refusal;
 
 impl Service {
-    /// The country of whoever calls, as its certificate and the registry say, in capitals.
-    pub(super) fn country(&self, parts: &Parts) -> Result<String, Refusal> {
+    /// The country of whoever calls, as its certificate and the registry say, in capitals; and the service as it acts
+    /// for them.
+    pub(super) fn enter(&self, parts: &Parts) -> Result<(Self, String), Refusal> {
         let peer = parts.extensions.get::<Peer>();
         let Some(shown) = shown(Some(&self.options.identity), peer, &parts.headers) else {
             return Err(self.unknown(peer, "no client certificate was shown"));
@@ -43,7 +45,9 @@ impl Service {
                 Refusal::new(StatusCode::FORBIDDEN, problem)
             }
         })?;
-        Ok(country.to_ascii_uppercase())
+        let by = Acting::principal(&principal, "efgs", peer.map(Peer::address));
+        let service = Self { engine: self.engine.acting(by), ..self.clone() };
+        Ok((service, country.to_ascii_uppercase()))
     }
 
     /// What somebody nobody knows is told: at first that, later to stop.

@@ -92,7 +92,7 @@ pub(crate) struct Clients {
 /// Somebody with a valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
-    pub(crate) id: String,
+    pub(crate) id: Arc<str>,
     /// What is said here of what it may do; `None`: nothing.
     scopes: Option<BTreeSet<Scope>>,
 }
@@ -175,7 +175,7 @@ impl Clients {
             Some(texts) => Some(texts.iter().filter_map(|text| Scope::parse(text)).collect()),
             None => self.rights.get(&claims.client_id).cloned(),
         };
-        Ok(Client { id: claims.client_id, scopes })
+        Ok(Client { id: claims.client_id.into(), scopes })
     }
 }
 

@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use posthorn_access::Denied;
 use posthorn_domain::ClientName;
+use posthorn_engine::Acting;
 use posthorn_listener::{BodyError, Loan, Owner, Peer, body, only};
 use serde_json::Value;
 
@@ -32,9 +33,9 @@ const REQUESTS: &str = "posthorn_dialect_requests_total";
 /// The version of the API, in every response.
 const VERSION: (&str, &str) = ("api-version", "1.0.0");
 
-pub(super) fn router(service: Arc<Service>) -> axum::Router {
+pub(super) fn router(service: Service) -> axum::Router {
     let prefix = service.options.prefix.clone();
-    let handler = move |request: Request<Body>| serve(Arc::clone(&service), request);
+    let handler = move |request: Request<Body>| serve(service.clone(), request);
     // All paths below the prefix are ours, so that what does not exist is said our way too.
     axum::Router::new()
         .route(&prefix, any(handler.clone()))
@@ -43,7 +44,7 @@ pub(super) fn router(service: Arc<Service>) -> axum::Router {
 
 /// One request that is let in.
 pub(crate) struct Call {
-    pub(crate) service: Arc<Service>,
+    pub(crate) service: Service,
     pub(crate) client: Client,
     /// What stands before the paths of this API in URLs.
     pub(crate) base: String,
@@ -53,12 +54,12 @@ pub(crate) struct Call {
     loan: Option<Loan>,
 }
 
-async fn serve(service: Arc<Service>, request: Request<Body>) -> Response {
+async fn serve(service: Service, request: Request<Body>) -> Response {
     let site = site(&service, &request);
     let instance = Uuid::random(|| service.engine.dice());
     let head = request.method() == Method::HEAD;
     let operation = operation(&service, &request);
-    let answer = route(Arc::clone(&service), &site, request).await;
+    let answer = route(service, &site, request).await;
     let mut response = answer.unwrap_or_else(|problem| {
         tracing::debug!(%instance, status = problem.status.as_u16(), code = problem.code,
             "a request was refused");
@@ -125,7 +126,7 @@ fn site(service: &Service, request: &Request<Body>) -> String {
     format!("{scheme}://{}", host.filter(plausible).unwrap_or("localhost"))
 }
 
-async fn route(service: Arc<Service>, site: &str, request: Request<Body>) -> Answer {
+async fn route(service: Service, site: &str, request: Request<Body>) -> Answer {
     let prefix = service.options.prefix.len();
     let path = request.uri().path().get(prefix..).unwrap_or_default().to_owned();
     let base = format!("{site}{}", service.options.prefix);
@@ -208,7 +209,7 @@ fn moved(to: &str) -> Response {
 
 /// Lets a request in, or not. Nothing of the body is read before.
 async fn enter(
-    service: &Arc<Service>,
+    service: &Service,
     base: String,
     request: Request<Body>,
     scopes: &'static [Scope],
@@ -226,10 +227,12 @@ async fn enter(
             ),
             _ => problem,
         })?;
-    service.rates.take(client.id.clone(), service.engine.admission().nanos()).map_err(|wait| {
-        let detail = "This client exceeded its rate limit (admission.key_requests_per_second).";
-        Problem::throttled(detail, seconds(wait))
-    })?;
+    service.rates.take(Arc::clone(&client.id), service.engine.admission().nanos()).map_err(
+        |wait| {
+            let detail = "This client exceeded its rate limit (admission.key_requests_per_second).";
+            Problem::throttled(detail, seconds(wait))
+        },
+    )?;
     if let Some(rights) = service.rights.as_ref().filter(|_| client.is_unsaid()) {
         let found = rights.of(&client.id, &|| service.engine.now()).await;
         client = client.with(found.map_err(|()| {
@@ -245,7 +248,10 @@ async fn enter(
     if !accepts(&parts.headers, answers) {
         return Err(Problem::not_acceptable(answers));
     }
-    Ok(Call { service: Arc::clone(service), client, base, parts, body, loan: None })
+    let address = parts.extensions.get::<Peer>().map(Peer::address);
+    let by = Acting::client(service.tenant, Arc::clone(&client.id), "notificaties", address);
+    let service = Service { engine: service.engine.acting(by), ..service.clone() };
+    Ok(Call { service, client, base, parts, body, loan: None })
 }
 
 /// Whether the client takes an answer of this type.

@@ -86,7 +86,7 @@ pub(super) async fn create_kanaal(mut call: Call) -> Answer {
         Err(Error::AlreadyExists(_)) => return Err(taken()),
         made => made?,
     }
-    info!(channel_name = kanaal.naam, client_id = call.client.id, "channel_created");
+    info!(channel_name = kanaal.naam, client_id = &*call.client.id, "channel_created");
     Ok(created(&kanaal.view(&call.base), &kanaal.url(&call.base)))
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn update_kanaal(mut call: Call, uuid: Uuid, patch: bool) -> An
     let present = Kanaal::found(engine, tenant, uuid).ok_or_else(Problem::not_found)?;
     let kanaal = Kanaal::read(tenant, &document, Some(&present), patch)?;
     kanaal.put(engine, tenant).await?;
-    info!(channel_name = kanaal.naam, client_id = call.client.id, "channel_updated");
+    info!(channel_name = kanaal.naam, client_id = &*call.client.id, "channel_updated");
     ok(&kanaal.view(&call.base))
 }
 
@@ -146,7 +146,7 @@ async fn own_abonnement(
     uuid: Uuid,
 ) -> Result<(Arc<SubscriptionView>, Abonnement), Problem> {
     let (view, client, abonnement) = found_abonnement(service, uuid).await?;
-    if client != caller.id {
+    if *client != *caller.id {
         return Err(Problem::forbidden(
             "permission_denied",
             "The abonnement was made by another client; only that one may change it.",
@@ -167,7 +167,7 @@ pub(super) async fn create_abonnement(mut call: Call) -> Answer {
     let new = abonnement.subscription(tenant, profile, uuid, &call.client.id, &ways)?;
     engine.create_subscription(tenant, new).await?;
     info!(subscription = %uuid, subscription_callback = abonnement.callback_host(),
-        client_id = call.client.id, "subscription_created");
+        client_id = &*call.client.id, "subscription_created");
     let url = format!("{}/abonnement/{uuid}", call.base);
     Ok(created(&abonnement.view(&call.base, uuid), &url))
 }
@@ -183,7 +183,7 @@ pub(super) async fn update_abonnement(mut call: Call, uuid: Uuid, patch: bool) -
         match replace(service, &view, uuid, &call.client.id, &abonnement).await {
             Ok(()) => {
                 info!(subscription = %uuid, subscription_callback = abonnement.callback_host(),
-                    client_id = call.client.id, "subscription_updated");
+                    client_id = &*call.client.id, "subscription_updated");
                 return ok(&abonnement.view(&call.base, uuid));
             }
             // Somebody else was faster; this request is for what is there now.
@@ -198,7 +198,7 @@ pub(super) async fn delete_abonnement(call: Call, uuid: Uuid) -> Answer {
     let (view, _) = own_abonnement(&call.service, &call.client, uuid).await?;
     let service = &call.service;
     service.engine.delete_subscription(service.tenant, view.subscription.id).await?;
-    info!(subscription = %uuid, client_id = call.client.id, "subscription_deleted");
+    info!(subscription = %uuid, client_id = &*call.client.id, "subscription_deleted");
     nothing()
 }
 
@@ -325,7 +325,7 @@ fn log_received(message: &Notificatie, call: &Call, published: &Published) {
     info!(event = %published.id, deliveries = published.deliveries,
         channel_name = message.kanaal, resource = message.resource,
         resource_url = message.resource_url, main_object_url = message.hoofd_object,
-        action = message.actie, client_id = call.client.id, "notification_received");
+        action = message.actie, client_id = &*call.client.id, "notification_received");
 }
 
 pub(super) async fn publish_cloudevent(mut call: Call) -> Answer {
@@ -340,7 +340,7 @@ pub(super) async fn publish_cloudevent(mut call: Call) -> Answer {
     super::ensure_cloudevents(&service.engine, service.tenant).await?;
     match publish_one(service, publish).await {
         Ok(published) => info!(event = %published.id, deliveries = published.deliveries,
-            repeated = published.duplicate, client_id = call.client.id, "cloudevent_received"),
+            repeated = published.duplicate, client_id = &*call.client.id, "cloudevent_received"),
         Err(Error::KeyReused { .. }) => {
             let reason = "There was another CloudEvent with this id and source.";
             return Err(Problem::field(super::problem::NO_FIELD, "unique", reason));

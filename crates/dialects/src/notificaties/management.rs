@@ -18,11 +18,12 @@ pub struct Management {
 }
 
 impl Management {
-    /// Applies a file, in which values stand for themselves. The answer says what it changed.
-    pub async fn apply(&self, document: &Value) -> Result<Value, StartError> {
+    /// Applies a file, in which values stand for themselves, with an engine that acts for whoever sends it. The answer
+    /// says what it changed.
+    pub async fn apply(&self, engine: &Engine, document: &Value) -> Result<Value, StartError> {
         let setup = Setup::read(document, &|_| None)
             .map_err(|problems| StartError::Setup(problems.join("; ")))?;
-        let applied = setup.apply(&self.engine, self.tenant, &self.profile).await?;
+        let applied = setup.apply(engine, self.tenant, &self.profile).await?;
         let mut ignored = setup.ignored;
         if setup.authorizations.is_some() {
             ignored.push("autorisaties_api".to_owned());

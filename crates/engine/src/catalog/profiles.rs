@@ -214,6 +214,16 @@ impl Catalog {
         self.profiles.get(name).ok_or_else(|| Error::UnknownProfile(name.clone()))
     }
 
+    /// A profile that a tenant has made or changed.
+    pub(crate) fn tenant_profile(
+        &self,
+        tenant: TenantId,
+        name: &ProfileName,
+    ) -> Option<Arc<TenantProfile>> {
+        let state = self.state.read();
+        Some(Arc::clone(&state.tenants.get(&tenant)?.profiles.get(name)?.profile))
+    }
+
     /// All profiles a tenant may name.
     pub fn profiles(&self, tenant: TenantId) -> Vec<Profile> {
         let configured = self.profiles.iter().map(|(name, policy)| Profile {

@@ -117,7 +117,9 @@ impl Engine {
             let mut last = None;
             for put in puts {
                 let put = CatalogChange::PutEventType(Box::new(put));
-                last = Some(self.store().change_catalog(put).await?);
+                let line = self.line_of(&put);
+                let write = |along| self.store().change_catalog_with(put.clone(), along);
+                last = Some(self.writing(None, line, true, write).await?);
             }
             Ok(last)
         };

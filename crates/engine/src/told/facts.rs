@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    Attempt, Certificate, DeadReason, DeliveryState, Destination, FailureCode, Job, JobWork,
-    LaneKey, NodeId, OperationalType, Redrive, Subscription, SubscriptionId, SubscriptionStatus,
-    TenantId, Timestamp,
+    Attempt, AuditEntry, Certificate, DeadReason, DeliveryState, Destination, FailureCode, Home,
+    Job, JobWork, LaneKey, NodeId, OperationalType, Redrive, Subscription, SubscriptionId,
+    SubscriptionStatus, TenantId, Timestamp,
 };
 use posthorn_store::Work;
 use serde_json::{Map, Value, json};
+
+use crate::audit::view as audit_view;
 
 /// Something that happened and may be told.
 #[derive(Clone, Debug)]
@@ -212,6 +214,36 @@ impl Fact {
         let mut fact = Self::begin(OperationalType::DiskNearFull, None, subject, at);
         fact.field("used_percent", used_percent);
         fact.done()
+    }
+
+    /// A line of the audit log. Of who it was, its tenant is told no more than it may read.
+    pub(crate) fn audit(entry: &AuditEntry) -> Self {
+        let kind = OperationalType::AuditRecorded;
+        // A tenant that is being deleted is told nothing any more.
+        let tenant = entry.tenant.filter(|_| !entry.outlives_its_tenant());
+        let payload = |reader: &Home| {
+            let mut fields = audit_view(entry, reader);
+            fields["type"] = kind.as_str().into();
+            Bytes::from(fields.to_string())
+        };
+        let mut attributes = BTreeMap::from([
+            ("action".to_owned(), entry.action.to_string()),
+            ("object".to_owned(), entry.object.id.clone()),
+            ("surface".to_owned(), entry.origin.surface.clone()),
+        ]);
+        if let Some(of) = entry.tenant.filter(|_| tenant.is_none()) {
+            attributes.insert("tenant".to_owned(), of.to_string());
+        }
+        let own = tenant.map_or(Home::Operator, Home::Tenant);
+        Self {
+            kind,
+            tenant,
+            attributes,
+            subject: LaneKey::new(&entry.object.id).ok(),
+            payload: payload(&own),
+            for_operators: Some(payload(&Home::Operator)),
+            except: None,
+        }
     }
 
     /// A node that fell silent.

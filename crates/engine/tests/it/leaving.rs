@@ -56,7 +56,11 @@ async fn no_attempt_starts_on_any_node_once_a_tenant_is_deleted() {
     assert_eq!(house.receivers.of("https://acme/").len(), before, "and nothing is tried any more");
     let done = one.deletion_of(acme).await.expect("it is kept");
     assert_eq!((done.id, done.state), (job.id, JobState::Done));
-    assert_eq!(done.done, 40 + 40 + 3 + 1, "events, deliveries, entries, and one that was deleted");
+    assert_eq!(
+        done.done,
+        40 + 40 + 3 + 1 + 4,
+        "events, deliveries, entries, one that was deleted, and lines of the audit log"
+    );
     assert_eq!(house.store.counts(Some(acme)).await.expect("counts"), Counts::default());
     assert!(one.catalog().tenant_named("acme").is_none(), "the name is free");
     assert!(one.create_tenant("acme".to_owned()).await.expect("a tenant").id != acme);

@@ -1,5 +1,6 @@
 //! The engine on the model store, with scripted receivers and a virtual clock.
 
+mod audit;
 mod callbacks;
 mod certificates;
 mod clock;

@@ -148,6 +148,9 @@ fn admins_look_retry_and_delete(on: On) {
 
     // A fresh budget: three more attempts, and the count begins again.
     let reply = admin(&server, &server.key, "POST", &format!("/{id}/retry")).expect(200);
+    let line = &server.ask("audit list --action delivery.retried")["items"][0];
+    assert_eq!((&line["surface"], &line["actor"]["kind"]), (&"cedros".into(), &"key".into()));
+    assert_eq!(line["object"]["id"], id);
     assert_eq!((&reply["status"], &reply["webhookId"]), (&"queued".into(), &id.as_str().into()));
     assert!(!text(&reply, "message").is_empty());
     world.receiver.wait_for(6);

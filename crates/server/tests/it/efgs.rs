@@ -97,6 +97,19 @@ fn countries_see_and_change_only_their_own() {
     };
     assert_eq!(ids(&germany.list(&server)), ["b", "a", "c"], "in the order they were made");
     assert_eq!(ids(&holland.list(&server)), ["nl-cb"]);
+    // The log says whose certificate it was.
+    let lines = server.ask("audit list --action subscription.created");
+    let lines = lines["items"].as_array().expect("a list");
+    let actors: std::collections::BTreeSet<&str> =
+        lines.iter().filter_map(|line| line["actor"]["id"].as_str()).collect();
+    assert_eq!((lines.len(), actors.len()), (4, 2), "{lines:?}");
+    for line in lines {
+        assert_eq!(
+            (&line["actor"]["kind"], &line["surface"]),
+            (&"certificate".into(), &"efgs".into())
+        );
+        assert!(line["actor"]["id"].as_str().is_some_and(|id| id.starts_with("crt_")), "{line}");
+    }
     // Another country's id is neither taken over nor deleted.
     holland.certify(&server, "cb.nl.example", false);
     expect_message(holland.put(&server, "b", &nl.url()), 403, "another country");

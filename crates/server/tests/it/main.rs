@@ -1,6 +1,7 @@
 //! Drives the real program, as an operator would.
 
 mod admission;
+mod audit;
 mod by_hand;
 mod canary;
 mod cedros;

@@ -126,6 +126,7 @@ async fn everybody_at_once_leaves_nothing_half_done() {
                         dead_before: at(7),
                         keys_before: Timestamp::MIN,
                         recalls_before: Timestamp::MIN,
+                        audit_before: Timestamp::MIN,
                         limit: 3,
                     };
                     store.prune(prune).await.expect("prunes");

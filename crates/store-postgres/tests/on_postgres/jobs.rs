@@ -218,6 +218,7 @@ fn everything() -> Prune {
         dead_before: at(100),
         keys_before: Timestamp::MIN,
         recalls_before: Timestamp::MIN,
+        audit_before: Timestamp::MIN,
         limit: 100,
     }
 }

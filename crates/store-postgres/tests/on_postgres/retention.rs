@@ -69,6 +69,7 @@ async fn prune(setting: &Setting, ended: i64, dead: i64) -> Pruned {
         dead_before: at(dead),
         keys_before: Timestamp::MIN,
         recalls_before: Timestamp::MIN,
+        audit_before: Timestamp::MIN,
         limit: 100,
     };
     setting.store.prune(prune).await.expect("prune")

@@ -64,7 +64,7 @@ async fn change(stage: Stage, store: Arc<dyn Store>, tenant: TenantId) -> usize 
     while stage.goes_on() {
         let made = topic(tenant, &format!("t-{}", done % 7));
         let change = CatalogChange::PutTopic(made);
-        let write = |told| store.change_catalog_telling(change.clone(), told);
+        let write = |told: Vec<NewEvent>| store.change_catalog_with(change.clone(), told.into());
         done += usize::from(stage.tell(write).await);
     }
     done

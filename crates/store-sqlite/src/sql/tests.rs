@@ -64,6 +64,34 @@ fn what_a_deleted_tenant_has_is_found_by_its_indexes() {
     check(&conn, ENTRIES_OF_TENANT, &["INDEX entry_of_tenant (tenant=?)"]);
 }
 
+/// Each filter of the audit log, alone and within a tenant or a realm, is a range of an index in the right order.
+#[test]
+fn the_audit_log_is_read_by_its_indexes() {
+    use posthorn_store::Order;
+
+    let conn = database();
+    check(&conn, PRUNE_AUDIT, &["SEARCH audit USING PRIMARY KEY (id<?)"]);
+    check(&conn, AUDIT_OF_TENANT, &["INDEX audit_tenant (tenant=?)"]);
+    for order in [Order::NewestFirst, Order::OldestFirst] {
+        for scope in [None, Some("tenant"), Some("realm")] {
+            for facet in [None, Some("object"), Some("actor"), Some("action"), Some("noun")] {
+                let sql = crate::read::audit::statement(scope, facet, order);
+                let columns: Vec<&str> = scope.into_iter().chain(facet).collect();
+                let range = "id>? AND id<?)";
+                let wanted = match columns.as_slice() {
+                    [] => format!("USING PRIMARY KEY ({range}"),
+                    [one] => format!("INDEX audit_{one} ({one}=? AND {range}"),
+                    [one, two] => {
+                        format!("INDEX audit_{one}_{two} ({one}=? AND {two}=? AND {range}")
+                    }
+                    _ => unreachable!("two at most"),
+                };
+                check(&conn, &sql, &[&wanted]);
+            }
+        }
+    }
+}
+
 #[test]
 fn work_is_found_by_the_due_index() {
     let conn = database();

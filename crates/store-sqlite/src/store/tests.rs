@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_conformance::builders::{delivery, event, subscription};
 use posthorn_domain::{Event, TenantId};
-use posthorn_store::{Accepted, Refusal};
+use posthorn_store::{Accepted, Along, Refusal};
 use rusqlite::ffi;
 
 use super::*;
@@ -124,7 +124,7 @@ async fn rolled_back_leases_and_versions_are_forgotten() {
     let half = move |writer: &mut Writer| {
         write::membership::acquire(writer, node, &[shard], Duration::from_secs(60))?;
         let tenant = posthorn_conformance::builders::tenant();
-        write::catalog::change(writer, &CatalogChange::CreateTenant(tenant), &[])?;
+        write::catalog::change(writer, &CatalogChange::CreateTenant(tenant), &Along::default())?;
         Err::<(), _>(failure(ffi::ErrorCode::ConstraintViolation, 787))
     };
     store.write(LIGHT, half).await.expect_err("rolled back");

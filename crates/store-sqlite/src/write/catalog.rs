@@ -3,10 +3,10 @@
 
 use posthorn_domain::{CatalogVersion, KeyId, Shard, TenantId, Timestamp};
 use posthorn_store::entry::{Decision, Entry, Kind, decide};
-use posthorn_store::{CatalogChange, NewEvent, Refusal};
+use posthorn_store::{Along, CatalogChange, Refusal};
 use rusqlite::{Connection, params};
 
-use super::told;
+use super::audit;
 use crate::cache::{KnownSubscription, KnownTenant};
 use crate::codec::{int, subscription_no};
 use crate::error::Failure;
@@ -14,20 +14,20 @@ use crate::read;
 use crate::sql;
 use crate::writer::Writer;
 
-/// Applies one change and tells of it; the new version.
+/// Applies one change, with what goes along with it; the new version.
 pub(crate) fn change(
     writer: &mut Writer,
     change: &CatalogChange,
-    told: &[NewEvent],
+    along: &Along,
 ) -> Result<CatalogVersion, Failure> {
-    told::check(&writer.cache, told)?;
+    audit::check(&writer.cache, along)?;
     let next = CatalogVersion(writer.cache.version.0 + 1);
     let found = read::catalog::find(&writer.conn, &change.lookups())?;
     let Some(Decision { entry, resumed }) = decide(change, &found, next)? else {
         return Ok(writer.cache.version);
     };
     // Planned on the version before the change.
-    told::tell(writer, told)?;
+    audit::write(writer, along)?;
     follow(writer, change, resumed)?;
     put(&writer.conn, &entry)?;
     writer.conn.execute("update store set catalog_version = ?1", [int(next.0)])?;

@@ -5,9 +5,10 @@
 //! Older versions of these pages stay in the write-ahead log until it is written over.
 
 use posthorn_domain::{DeliveryId, Event, EventId, TenantId, Timestamp};
-use posthorn_store::Refusal;
+use posthorn_store::{Along, Refusal};
 use rusqlite::{Connection, params};
 
+use super::audit;
 use crate::error::Failure;
 use crate::read::lists::neighbours;
 use crate::read::rows;
@@ -21,10 +22,16 @@ pub(crate) fn event(
     id: EventId,
     responses: bool,
     at: Timestamp,
+    along: &Along,
 ) -> Result<Event, Failure> {
     let tenant = writer.cache.tenants.get(&tenant).ok_or(Refusal::NotFound)?.no;
+    audit::check(&writer.cache, along)?;
     let conn = &writer.conn;
-    let (no, _) = overwriting(conn, || expunge(conn, tenant, id, responses, at))?;
+    let (no, did) = overwriting(conn, || expunge(conn, tenant, id, responses, at))?;
+    if did {
+        audit::write(writer, along)?;
+    }
+    let conn = &writer.conn;
     Ok(std::sync::Arc::unwrap_or_clone(rows::event_by_no(conn, no)?))
 }
 
@@ -87,7 +94,9 @@ pub(crate) fn response(
     id: DeliveryId,
     number: u32,
     at: Timestamp,
+    along: &Along,
 ) -> Result<(), Failure> {
+    audit::check(&writer.cache, along)?;
     let conn = &writer.conn;
     let delivery = crate::read::queries::delivery(conn, tenant, id)?.ok_or(Refusal::NotFound)?;
     let seq = crate::codec::int(delivery.seq);
@@ -95,11 +104,11 @@ pub(crate) fn response(
     if !conn.prepare_cached(known)?.query_row(params![seq, number], |row| row.get::<_, bool>(0))? {
         return Err(Refusal::NotFound.into());
     }
-    overwriting(conn, || {
+    let cleared = overwriting(conn, || {
         let values = params![seq, number, at.as_millis()];
-        conn.prepare_cached(sql::EXPUNGE_RESPONSE)?.execute(values)?;
-        Ok(())
-    })
+        Ok(conn.prepare_cached(sql::EXPUNGE_RESPONSE)?.execute(values)?)
+    })?;
+    if cleared > 0 { audit::write(writer, along) } else { Ok(()) }
 }
 
 /// Has SQLite overwrite what `work` removes. Only then: it has to read pages that it would otherwise just let go.

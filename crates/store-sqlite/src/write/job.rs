@@ -2,11 +2,11 @@
 
 use posthorn_domain::{Job, JobId, JobState, Replayed, SubscriptionId, TenantId, Timestamp};
 use posthorn_store::{
-    Bite, Bitten, CatalogChange, Ending, Expunges, NewEvent, Recall, Redelivery, Refusal,
+    Along, Bite, Bitten, CatalogChange, Ending, Expunges, Recall, Redelivery, Refusal,
 };
 use rusqlite::params;
 
-use super::{catalog, entry, lanes, tenant, told};
+use super::{audit, catalog, entry, lanes, tenant, told};
 use crate::codec::{NEVER, due, int, job_code, json, state_of};
 use crate::error::Failure;
 use crate::log::walk::row_of;
@@ -20,14 +20,21 @@ pub(crate) fn create(
     writer: &mut Writer,
     job: &Job,
     change: Option<&CatalogChange>,
-    told: &[NewEvent],
+    along: &Along,
 ) -> Result<Option<posthorn_domain::CatalogVersion>, Failure> {
     let tenant = writer.cache.tenants.get(&job.tenant).filter(|tenant| !tenant.closed);
     let tenant = tenant.ok_or(Refusal::NotFound)?.no;
     if jobs::job(&writer.conn, job.id)?.is_some() {
         return Err(Refusal::AlreadyExists.into());
     }
-    let version = change.map(|change| catalog::change(writer, change, told)).transpose()?;
+    let version = match change {
+        Some(change) => Some(catalog::change(writer, change, along)?),
+        None => {
+            audit::check(&writer.cache, along)?;
+            audit::write(writer, along)?;
+            None
+        }
+    };
     writer
         .conn
         .prepare_cached(
@@ -57,12 +64,15 @@ pub(crate) fn cancel(
     id: JobId,
     at: Timestamp,
     ending: Option<&Ending>,
+    along: &Along,
 ) -> Result<Job, Failure> {
     let found = jobs::job(&writer.conn, id)?.filter(|(job, _)| job.tenant == tenant);
     let (mut job, _) = found.ok_or(Refusal::NotFound)?;
     if job.state == JobState::Running {
         told::check_end(&writer.cache, ending, job.seen, job.done)?;
+        audit::check(&writer.cache, along)?;
         told::tell_end(writer, ending)?;
+        audit::write(writer, along)?;
         job.state = JobState::Cancelled;
         job.finished_at = Some(at);
         writer

@@ -6,10 +6,10 @@
 
 use posthorn_domain::delivery::{self, Head, Others, Stored, Wish};
 use posthorn_domain::{CatalogVersion, Delivery, DeliveryId, TenantId, Timestamp};
-use posthorn_store::{Moved, Recall, Refusal, Work};
+use posthorn_store::{Along, Moved, Recall, Refusal, Work};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
-use super::entry;
+use super::{audit, entry};
 use crate::codec::{Columns, NEVER, due, int, lane_of, state_code};
 use crate::error::Failure;
 use crate::log::changes::{Changes, Moving};
@@ -42,7 +42,9 @@ pub(crate) fn by_hand(
     tenant: TenantId,
     id: DeliveryId,
     at: Timestamp,
+    along: &Along,
 ) -> Result<Moved, Failure> {
+    audit::check(&writer.cache, along)?;
     let values = params![id.as_bytes().as_slice(), tenant.as_bytes().as_slice()];
     let found = find(&writer.conn, sql::DELIVERY_BY_ID, values)?;
     if wish == Wish::Forget {
@@ -51,6 +53,7 @@ pub(crate) fn by_hand(
     let Writer { conn, log, .. } = writer;
     let Done { delivery, ready, recalls } = carry_out(conn, log, wish, &found, at)?;
     let ready = ready.map(|seq| rows::work(conn, seq)).transpose()?;
+    audit::write(writer, along)?;
     Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
 }
 

@@ -163,6 +163,7 @@ pub(crate) fn prune(
         .execute(params![prune.recalls_before.as_millis(), limit])?;
     conn.prepare_cached(sql::PRUNE_JOBS)?
         .execute(params![prune.ended_before.as_millis(), limit])?;
-    let more = [keys, redrives, recalls].iter().any(|gone| *gone >= prune.limit);
-    Ok(Pruned { events, keys, redrives, more })
+    let audit = super::audit::prune(conn, prune.audit_before, prune.limit)?;
+    let more = [keys, redrives, recalls, audit].iter().any(|gone| *gone >= prune.limit);
+    Ok(Pruned { events, keys, redrives, audit, more })
 }

@@ -1,10 +1,10 @@
 //! Bulk redrives. The cursor is a seq, so lanes come back in order and nothing is moved twice.
 
 use posthorn_domain::{Redrive, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp};
-use posthorn_store::{Advanced, Ending, Refusal};
+use posthorn_store::{Advanced, Along, Ending, Refusal};
 use rusqlite::{Connection, ToSql, params};
 
-use super::{lanes, told};
+use super::{audit, lanes, told};
 use crate::codec::{Columns, dead_code, int, json, redrive_code};
 use crate::error::Failure;
 use crate::read::queries;
@@ -12,9 +12,14 @@ use crate::sql;
 use crate::writer::Writer;
 
 /// Writes down a redrive and counts what it will move.
-pub(crate) fn create(writer: &mut Writer, redrive: &Redrive) -> Result<Redrive, Failure> {
+pub(crate) fn create(
+    writer: &mut Writer,
+    redrive: &Redrive,
+    along: &Along,
+) -> Result<Redrive, Failure> {
     let tenant = writer.cache.tenants.get(&redrive.tenant).filter(|tenant| !tenant.closed);
-    let tenant = tenant.ok_or(Refusal::NotFound)?;
+    let tenant = *tenant.ok_or(Refusal::NotFound)?;
+    audit::check(&writer.cache, along)?;
     let conn = &writer.conn;
     if queries::redrive(conn, redrive.id)?.is_some() {
         return Err(Refusal::AlreadyExists.into());
@@ -36,6 +41,7 @@ pub(crate) fn create(writer: &mut Writer, redrive: &Redrive) -> Result<Redrive, 
             stored.created_at.as_millis(),
             stored.finished_at.map(Timestamp::as_millis),
         ])?;
+    audit::write(writer, along)?;
     Ok(stored)
 }
 
@@ -46,12 +52,15 @@ pub(crate) fn cancel(
     id: RedriveId,
     at: Timestamp,
     ending: Option<&Ending>,
+    along: &Along,
 ) -> Result<Redrive, Failure> {
     let found = queries::redrive(&writer.conn, id)?.filter(|(redrive, _)| redrive.tenant == tenant);
     let (mut redrive, _) = found.ok_or(Refusal::NotFound)?;
     if redrive.state == RedriveState::Running {
         told::check_end(&writer.cache, ending, redrive.total, redrive.moved)?;
+        audit::check(&writer.cache, along)?;
         told::tell_end(writer, ending)?;
+        audit::write(writer, along)?;
         redrive.state = RedriveState::Cancelled;
         redrive.finished_at = Some(at);
         writer

@@ -2,12 +2,13 @@
 //!
 //! The order matters: as long as there is a subscription, a lane could be entered or a delivery made by a job; as long
 //! as there are events, somebody could ask for them. What is left at the end is the line of the tenant, the lines of
-//! its subscriptions (numbers that are never given out again), and the job that says when it was done. What goes is
+//! its subscriptions (numbers that are never given out again), the job that says when it was done, and the line of the
+//! audit log that says who asked for it. What goes is
 //! overwritten, as what is expunged.
 
 use posthorn_domain::{CatalogVersion, Job, KeyId, SubscriptionId, Timestamp};
 use posthorn_store::entry::Kind;
-use posthorn_store::{Bite, CatalogChange, Refusal};
+use posthorn_store::{Along, Bite, CatalogChange, Refusal};
 use rusqlite::params;
 
 use super::expunge::overwriting;
@@ -43,7 +44,7 @@ pub(crate) fn remove(
         return Err(Refusal::NotFound.into());
     }
     let mut removed = Removed::default();
-    let parts: [Part; 5] = [unsubscribe, events, keys, jobs, entries];
+    let parts: [Part; 6] = [unsubscribe, events, keys, jobs, lines, entries];
     for part in parts {
         let left = limit.saturating_sub(removed.rows);
         if left == 0 {
@@ -57,7 +58,7 @@ pub(crate) fn remove(
         told::check_end(&writer.cache, bite.ending.as_ref(), job.seen, job.done)?;
         told::tell_end(writer, bite.ending.as_ref())?;
         let bury = CatalogChange::BuryTenant { tenant: job.tenant };
-        removed.buried = Some(catalog::change(writer, &bury, &[])?);
+        removed.buried = Some(catalog::change(writer, &bury, &Along::default())?);
     }
     Ok(removed)
 }
@@ -81,7 +82,7 @@ fn unsubscribe(
     };
     for id in &ids {
         let delete = CatalogChange::DeleteSubscription { tenant: job.tenant, id: *id, at };
-        catalog::change(writer, &delete, &[])?;
+        catalog::change(writer, &delete, &Along::default())?;
     }
     let own = job.id.as_bytes().as_slice();
     writer
@@ -160,6 +161,18 @@ fn jobs(
     let own = job.id.as_bytes().as_slice();
     let jobs = writer.conn.prepare_cached(jobs)?.execute(params![known.no, own, limit])?;
     Ok(redrives + jobs)
+}
+
+/// Removes lines of the audit log; the one that says that the tenant was deleted stays.
+fn lines(
+    writer: &mut Writer,
+    job: &Job,
+    _known: KnownTenant,
+    limit: usize,
+    _at: Timestamp,
+) -> Result<usize, Failure> {
+    let conn = &writer.conn;
+    overwriting(conn, || super::audit::forget(conn, job.tenant, limit))
 }
 
 /// Removes everything of the catalog but the tenant itself. Nobody needs to be told: whoever heard that the tenant is

@@ -28,7 +28,7 @@ pub(crate) fn is_stale(cache: &Cache, told: &[NewEvent]) -> bool {
 }
 
 /// Refuses plans that are not of the present.
-pub(crate) fn check(cache: &Cache, told: &[NewEvent]) -> Result<(), Failure> {
+fn check(cache: &Cache, told: &[NewEvent]) -> Result<(), Failure> {
     if is_stale(cache, told) { Err(Refusal::Stale.into()) } else { Ok(()) }
 }
 

@@ -43,23 +43,24 @@ impl State {
         Ok(did)
     }
 
-    /// Removes what the receiver answered to one attempt.
+    /// Removes what the receiver answered to one attempt; whether anything changed.
     pub(super) fn expunge_response(
         &mut self,
         tenant: TenantId,
         id: DeliveryId,
         number: u32,
         at: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         let own = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
         own.ok_or(Refusal::NotFound)?;
         let attempts = self.attempts.get_mut(&id).into_iter().flatten();
         let mut found = attempts.filter(|attempt| attempt.number == number).peekable();
         found.peek().ok_or(Refusal::NotFound)?;
+        let mut did = false;
         for attempt in found {
-            clear(attempt, at);
+            did |= clear(attempt, at);
         }
-        Ok(())
+        Ok(did)
     }
 }
 

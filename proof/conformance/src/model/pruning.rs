@@ -76,11 +76,13 @@ impl State {
         }
         let ended = |job: &Job| job.finished_at.is_some_and(|at| at < prune.ended_before);
         self.jobs.retain(|_, (job, _)| !ended(job));
+        let audit = self.prune_audit(&prune);
         Pruned {
             events: doomed.len(),
             keys: keys_before - self.keys.len(),
             redrives: over.len(),
-            more: doomed.len() == prune.limit || over.len() == prune.limit,
+            audit,
+            more: [doomed.len(), over.len(), audit].contains(&prune.limit),
         }
     }
 }

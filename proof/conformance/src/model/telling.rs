@@ -1,7 +1,7 @@
 //! What the model tells about itself: operational events, stored with what causes them.
 
 use posthorn_domain::CatalogVersion;
-use posthorn_store::{Accepted, CatalogChange, Ending, NewEvent, Refusal, Result};
+use posthorn_store::{Accepted, Along, CatalogChange, Ending, NewEvent, Refusal, Result};
 
 use super::State;
 
@@ -36,11 +36,11 @@ impl State {
         Ok(())
     }
 
-    /// A change of the catalog. What is told of it belongs to the version before it.
+    /// A change of the catalog, with what goes along with it. What is told belongs to the version before it.
     pub(super) fn change(
         &mut self,
         change: &CatalogChange,
-        told: Vec<NewEvent>,
+        Along { told, audit }: Along,
     ) -> Result<CatalogVersion> {
         if self.is_stale(&told) {
             return Err(Refusal::Stale.into());
@@ -48,6 +48,7 @@ impl State {
         let before = self.catalog.version();
         let version = self.catalog.change(change)?;
         if version > before {
+            self.note(audit);
             for mut new in told {
                 // The plan was of the present when the change began, and all of this is one moment.
                 let moved = self.catalog.tenant_version(new.event.tenant);

@@ -42,11 +42,15 @@ impl State {
         if rows >= limit {
             return Ok(Removed { rows, buried: None });
         }
-        let before = self.keys.len() + self.redrives.len() + self.jobs.len();
+        let rest = |state: &Self| {
+            state.keys.len() + state.redrives.len() + state.jobs.len() + state.audit.len()
+        };
+        let before = rest(self);
         self.keys.retain(|(of, _), _| *of != tenant);
         self.redrives.retain(|_, stored| stored.redrive.tenant != tenant);
         self.jobs.retain(|_, (other, _)| other.tenant != tenant || other.id == job.id);
-        rows += before - self.keys.len() - self.redrives.len() - self.jobs.len();
+        self.audit.retain(|_, line| line.tenant != Some(tenant) || line.outlives_its_tenant());
+        rows += before - rest(self);
         rows += self.catalog.strip(tenant, limit.saturating_sub(rows));
         // What is told of the end is the whole of it, so nothing else may have happened with it.
         if rows >= limit || (bite.ending.is_some() && rows > 0) {

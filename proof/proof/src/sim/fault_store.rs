@@ -5,6 +5,8 @@
 //! of the three may go wrong. A write that is on its way when its node dies may still take effect:
 //! nobody recalls a packet. The oracle is told at the moment of the effect.
 
+mod audit;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -13,15 +15,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use posthorn_conformance::model::ModelStore;
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
+    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, SubscriptionId,
+    TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
-    CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error,
-    EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
-    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
+    Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat,
+    Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
     RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use tokio::sync::oneshot;
@@ -213,16 +217,19 @@ impl Reach {
 
 #[async_trait]
 impl Store for FaultStore {
-    async fn change_catalog_telling(
+    async fn change_catalog_with(
         &self,
         change: CatalogChange,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<CatalogVersion> {
         self.call(true, move |reach| {
-            let made = reach.model.change_catalog_telling(change.clone(), told.clone());
-            let version = at_once(made)?;
-            reach.changed(&change, &told, version);
-            reach.world.note("change", &(reach.link.life, version, told.len()));
+            let before = at_once(reach.model.catalog_since(CatalogVersion(u64::MAX)))?.version;
+            let made = at_once(reach.model.change_catalog_with(change.clone(), along.clone()));
+            let did = made.as_ref().is_ok_and(|version| *version > before);
+            reach.check_line(did, change.tenant(), &along);
+            let version = made?;
+            reach.changed(&change, &along.told, version);
+            reach.world.note("change", &(reach.link.life, version, along.told.len()));
             Ok(version)
         })
         .await
@@ -303,64 +310,58 @@ impl Store for FaultStore {
         self.call(true, move |reach| reach.record(&batch, rollups)).await
     }
 
-    async fn cancel_delivery(
+    async fn move_delivery(
         &self,
+        wish: Wish,
         tenant: TenantId,
         delivery: DeliveryId,
         at: Timestamp,
+        along: Along,
     ) -> Result<Moved> {
         self.call(true, move |reach| {
-            let moved = at_once(reach.model.cancel_delivery(tenant, delivery, at));
-            let now = reach.world.now();
-            reach.world.oracle.lock().cancelled(now, tenant, delivery, at, &moved);
-            reach.moved("cancel", tenant, delivery, &moved);
+            let moved = reach.model.move_delivery(wish, tenant, delivery, at, along.clone());
+            let (moved, now) = (at_once(moved), reach.world.now());
+            let mut oracle = reach.world.oracle.lock();
+            let kind = match wish {
+                Wish::Cancel => {
+                    oracle.cancelled(now, tenant, delivery, at, &moved);
+                    "cancel"
+                }
+                Wish::Retry => {
+                    oracle.retried(now, tenant, delivery, at, &moved);
+                    "retry"
+                }
+                Wish::Forget => {
+                    oracle.forgot(now, tenant, delivery, at, &moved);
+                    "forget"
+                }
+            };
+            drop(oracle);
+            reach.asked(moved.is_ok(), tenant, &along);
+            reach.moved(kind, tenant, delivery, &moved);
             moved
         })
         .await
     }
 
-    async fn retry_delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        self.call(true, move |reach| {
-            let moved = at_once(reach.model.retry_delivery(tenant, delivery, at));
-            let now = reach.world.now();
-            reach.world.oracle.lock().retried(now, tenant, delivery, at, &moved);
-            reach.moved("retry", tenant, delivery, &moved);
-            moved
-        })
-        .await
-    }
-
-    async fn forget_delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved> {
-        self.call(true, move |reach| {
-            let moved = at_once(reach.model.forget_delivery(tenant, delivery, at));
-            let now = reach.world.now();
-            reach.world.oracle.lock().forgot(now, tenant, delivery, at, &moved);
-            reach.moved("forget", tenant, delivery, &moved);
-            moved
-        })
-        .await
-    }
-
-    async fn expunge_event(
+    async fn expunge_event_with(
         &self,
         tenant: TenantId,
         event: EventId,
         responses: bool,
         at: Timestamp,
+        along: Along,
     ) -> Result<Event> {
         self.call(true, move |reach| {
-            let left = at_once(reach.model.expunge_event(tenant, event, responses, at));
+            let before = at_once(reach.model.event(tenant, event))?;
+            let expunge =
+                reach.model.expunge_event_with(tenant, event, responses, at, along.clone());
+            let left = at_once(expunge);
             let now = reach.world.now();
+            // With responses there may have been something left to remove, or not.
+            let whole = before.is_some_and(|event| event.expunged_at.is_none());
+            let did = left.is_ok() && (whole || reach.has_line(&along));
+            reach.asked(did, tenant, &along);
             let what = (tenant, event, responses);
             reach.world.oracle.lock().expunged(now, what, at, &left);
             reach.world.note("expunge", &(reach.link.life, event, left.is_ok()));
@@ -369,22 +370,30 @@ impl Store for FaultStore {
         .await
     }
 
-    async fn expunge_response(
+    async fn expunge_response_with(
         &self,
         tenant: TenantId,
         delivery: DeliveryId,
         number: u32,
         at: Timestamp,
+        along: Along,
     ) -> Result<()> {
         self.call(true, move |reach| {
-            at_once(reach.model.expunge_response(tenant, delivery, number, at))
+            let expunge =
+                reach.model.expunge_response_with(tenant, delivery, number, at, along.clone());
+            let done = at_once(expunge);
+            reach.asked(done.is_ok() && reach.has_line(&along), tenant, &along);
+            done
         })
         .await
     }
 
-    async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
+    async fn create_redrive_with(&self, redrive: Redrive, along: Along) -> Result<Redrive> {
         self.call(true, move |reach| {
-            let stored = at_once(reach.model.create_redrive(redrive))?;
+            let tenant = redrive.tenant;
+            let stored = at_once(reach.model.create_redrive_with(redrive, along.clone()));
+            reach.asked(stored.is_ok(), tenant, &along);
+            let stored = stored?;
             let now = reach.world.now();
             reach.world.oracle.lock().redrive_made(now, &stored);
             reach.world.note("redrive", &(reach.link.life, stored.id, stored.total));
@@ -410,17 +419,25 @@ impl Store for FaultStore {
         self.reach.model.running_redrives(limit).await
     }
 
-    async fn cancel_redrive(
+    async fn cancel_redrive_with(
         &self,
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
         ending: Option<Ending>,
+        along: Along,
     ) -> Result<Redrive> {
         self.call(true, move |reach| {
-            let stopped = at_once(reach.model.cancel_redrive(tenant, id, at, ending.clone()))?;
-            let now = reach.world.now();
-            reach.world.oracle.lock().redrive_stopped(now, &stopped, ending.as_ref());
+            let before = at_once(reach.model.redrive(tenant, id))?;
+            let runs = before.is_some_and(|redrive| redrive.state == RedriveState::Running);
+            let (told, with) = (ending.clone(), along.clone());
+            let stopped = at_once(reach.model.cancel_redrive_with(tenant, id, at, told, with));
+            if let Ok(stopped) = &stopped {
+                let now = reach.world.now();
+                reach.world.oracle.lock().redrive_stopped(now, stopped, ending.as_ref());
+            }
+            reach.asked(runs && stopped.is_ok(), tenant, &along);
+            let stopped = stopped?;
             reach.check_ending(ending.as_ref());
             Ok(stopped)
         })
@@ -448,18 +465,26 @@ impl Store for FaultStore {
         .await
     }
 
-    async fn create_job(
+    async fn create_job_with(
         &self,
         job: Job,
         change: Option<CatalogChange>,
-        told: Vec<NewEvent>,
+        along: Along,
     ) -> Result<Option<CatalogVersion>> {
         self.call(true, move |reach| {
-            let created = reach.model.create_job(job.clone(), change.clone(), told.clone());
-            let created = at_once(created)?;
-            if let (Some(change), Some(version)) = (change, created) {
-                reach.changed(&change, &told, version);
+            let made = reach.model.create_job_with(job.clone(), change.clone(), along.clone());
+            let created = at_once(made);
+            let did = created.is_ok();
+            match change {
+                None => reach.asked(did, job.tenant, &along),
+                Some(change) => {
+                    reach.check_line(did, Some(job.tenant), &along);
+                    if let Ok(Some(version)) = &created {
+                        reach.changed(&change, &along.told, *version);
+                    }
+                }
             }
+            let created = created?;
             reach.world.oracle.lock().job_made(&job);
             reach.world.note("job", &(reach.link.life, job.id));
             Ok(created)
@@ -479,17 +504,25 @@ impl Store for FaultStore {
         self.call(false, move |reach| at_once(reach.model.running_jobs(limit))).await
     }
 
-    async fn cancel_job(
+    async fn cancel_job_with(
         &self,
         tenant: TenantId,
         id: JobId,
         at: Timestamp,
         ending: Option<Ending>,
+        along: Along,
     ) -> Result<Job> {
         self.call(true, move |reach| {
-            let job = at_once(reach.model.cancel_job(tenant, id, at, ending.clone()))?;
-            let now = reach.world.now();
-            reach.world.oracle.lock().job_stopped(now, &job, ending.as_ref());
+            let before = at_once(reach.model.job(tenant, id))?;
+            let runs = before.is_some_and(|job| job.state == JobState::Running);
+            let (told, with) = (ending.clone(), along.clone());
+            let job = at_once(reach.model.cancel_job_with(tenant, id, at, told, with));
+            if let Ok(job) = &job {
+                let now = reach.world.now();
+                reach.world.oracle.lock().job_stopped(now, job, ending.as_ref());
+            }
+            reach.asked(runs && job.is_ok(), tenant, &along);
+            let job = job?;
             reach.check_ending(ending.as_ref());
             Ok(job)
         })
@@ -514,6 +547,10 @@ impl Store for FaultStore {
             Ok(bitten)
         })
         .await
+    }
+
+    async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>> {
+        self.call(false, move |reach| at_once(reach.model.audit(filter, listing))).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

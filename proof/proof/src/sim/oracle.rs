@@ -17,6 +17,7 @@
 //!   [`deletion`]: tenants that go with everything they have.
 //! * [`ending`]: what must be true when all is over.
 
+mod audit;
 mod catalog;
 mod chores;
 mod deletion;
@@ -77,6 +78,7 @@ pub enum Invariant {
     I17,
     I18,
     I20,
+    I21,
 }
 
 impl fmt::Display for Invariant {

@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 44] = [
+pub const PLANTS: [Plant; 45] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -85,6 +85,11 @@ pub const PLANTS: [Plant; 44] = [
     common("cause-without-told", "What happens to deliveries is not told."),
     common("told-of-told", "What happens to deliveries of operational events is told."),
     common("delivery-after-deletion", "Nodes do not let go of a tenant that is being deleted."),
+    common("change-without-audit", "Changes are made without their line in the audit log."),
+    common(
+        "audit-without-change",
+        "The line of a change is written although the change is refused.",
+    ),
     common("retry-expunged", "Deliveries are brought back although their payload is gone."),
 ];
 

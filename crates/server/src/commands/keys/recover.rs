@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use posthorn_domain::{ApiKey, Clock as _, KeyId, Scope};
+use posthorn_domain::{
+    Actor, ApiKey, AuditAction, AuditEntry, AuditId, AuditObject, Clock as _, KeyId, Origin, Scope,
+};
 use posthorn_sealing::api_key;
 use posthorn_store::CatalogChange;
 
@@ -61,7 +63,22 @@ pub(super) async fn run(args: &Args, json: bool) -> anyhow::Result<()> {
         rate_limit: None,
     };
     let store = opened.store();
-    store.change_catalog(CatalogChange::CreateKey(key)).await.map_err(|e| {
+    let line = AuditEntry {
+        id: AuditId::new(now, rand::random()),
+        actor: Actor::SERVER,
+        origin: Origin { surface: "cli".to_owned(), address: None },
+        action: AuditAction::KeyCreated,
+        tenant: None,
+        realm: None,
+        object: AuditObject {
+            kind: "key".to_owned(),
+            id: id.to_string(),
+            name: Some(key.description.clone()),
+        },
+        detail: serde_json::Map::from_iter([("scopes".to_owned(), serde_json::json!(key.scopes))]),
+    };
+    let create = CatalogChange::CreateKey(key);
+    store.change_catalog_with(create, line.into()).await.map_err(|e| {
         Failure::new(Code::Io, format!("the operator key cannot be stored: {}", chain(&e)))
     })?;
     // Nodes that run on the same database look by themselves as well, a little later.

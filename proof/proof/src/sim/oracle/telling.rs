@@ -16,6 +16,17 @@ use super::{Invariant, Oracle};
 /// The failed attempt of a budget with which a delivery counts as failing, by the design's own words.
 const FOURTH: u32 = 4;
 
+/// What is told of every change that somebody asks for.
+const LINE: OperationalType = OperationalType::AuditRecorded;
+
+/// Where the line of a change is told besides to operators. A tenant that is to be deleted is told nothing any more.
+fn line_tenant(change: &CatalogChange) -> TenantId {
+    match change {
+        CatalogChange::DeleteTenant { .. } => TenantId::SYSTEM,
+        change => change.tenant().unwrap_or(TenantId::SYSTEM),
+    }
+}
+
 impl Oracle {
     /// Whether a plan is not of the present.
     pub(super) fn is_stale(&self, told: &[NewEvent]) -> bool {
@@ -185,15 +196,25 @@ impl Oracle {
                 (*tenant, OperationalType::SubscriptionDeleted, sure, Some(*id))
             }
             _ => {
-                self.only(now, told, &[]);
+                self.check_kind(now, line_tenant(change), LINE, told, None);
+                self.only(now, told, &[LINE]);
+                self.tell(now, told, None);
                 return;
             }
         };
         if sure || !told.is_empty() {
             self.check_kind(now, tenant, kind, told, except);
+            self.check_kind(now, tenant, LINE, told, except);
         }
-        self.only(now, told, &[kind]);
+        self.only(now, told, &[kind, LINE]);
         self.tell(now, told, except);
+    }
+
+    /// What somebody asked for that is no change of the catalog: only its line is told.
+    pub(crate) fn told_of_line(&mut self, now: Timestamp, tenant: TenantId, told: &[NewEvent]) {
+        self.check_kind(now, tenant, LINE, told, None);
+        self.only(now, told, &[LINE]);
+        self.tell(now, told, None);
     }
 
     /// A job or a redrive has ended, or not, and this is told of it.

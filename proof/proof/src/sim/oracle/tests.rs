@@ -223,6 +223,37 @@ fn fan_out_on_an_old_catalog_is_noticed() {
 }
 
 #[test]
+fn a_change_without_its_line_and_a_line_without_its_change_are_noticed() {
+    let tenant = Some(TenantId::DEFAULT);
+    let line = posthorn_domain::AuditEntry {
+        id: posthorn_domain::AuditId::new(at(5), 1),
+        actor: posthorn_domain::Actor::SERVER,
+        origin: posthorn_domain::Origin { surface: "server".to_owned(), address: None },
+        action: posthorn_domain::AuditAction::TopicCreated,
+        tenant,
+        realm: None,
+        object: posthorn_domain::AuditObject {
+            kind: "topic".to_owned(),
+            id: "orders".to_owned(),
+            name: None,
+        },
+        detail: serde_json::Map::new(),
+    };
+    for (did, kept, of, fine) in [
+        (true, true, tenant, true),
+        (false, false, tenant, true),
+        (true, false, tenant, false),
+        (false, true, tenant, false),
+        (true, true, None, false),
+    ] {
+        let mut scene = Scene::new();
+        let kept = kept.then_some(&line);
+        scene.oracle.line_of_change(at(5), did, of, (Some(&line), kept));
+        scene.check(if fine { &[] } else { &[Invariant::I21] });
+    }
+}
+
+#[test]
 fn a_lane_is_not_entered_twice() {
     let mut scene = Scene::new();
     scene.accept(3, CatalogVersion(2), false);
@@ -336,9 +367,10 @@ fn retention_leaves_unfinished_work_alone() {
         dead_before: at(100),
         keys_before: at(100),
         recalls_before: at(0),
+        audit_before: at(0),
         limit: 10,
     };
-    let answer = Pruned { events: 1, keys: 0, redrives: 0, more: false };
+    let answer = Pruned { events: 1, keys: 0, redrives: 0, audit: 0, more: false };
     let left = [EventId::new(at(0), 1)].into();
     scene.oracle.pruned(at(200), &prune, &answer, &left);
     scene.check(&[Invariant::I16]);
