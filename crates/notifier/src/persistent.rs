@@ -234,6 +234,7 @@ impl PersistentNotifier {
             idempotency: Some(Idempotency { key, fingerprint }),
             deliver_at: None,
             retention: None,
+            trace: None,
         };
         let published = self.engine.publish(self.standing.tenant, publish).await?;
         Ok(Enqueued { event_id: prepared.event_id, duplicate: published.duplicate })

@@ -175,6 +175,7 @@ impl Builder {
             vault: Arc::new(Vault::new(vec![key]).expect("there is one key")),
             clock: self.clock,
             seed: rand::random(),
+            tracer: None,
             options: self.engine,
         };
         let (engine, outcomes) = Engine::start_followed(parts).await?;

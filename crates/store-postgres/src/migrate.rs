@@ -37,6 +37,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0018_told.sql"),
     include_str!("../migrations/0019_series.sql"),
     include_str!("../migrations/0020_realms.sql"),
+    include_str!("../migrations/0022_trace.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

@@ -37,6 +37,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0017_told.sql"),
     include_str!("migrations/0018_rollups.sql"),
     include_str!("migrations/0019_realms.sql"),
+    include_str!("migrations/0021_trace.sql"),
 ];
 
 /// Brings the database to the newest version.

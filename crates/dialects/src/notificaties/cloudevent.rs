@@ -101,6 +101,7 @@ impl CloudEvent {
             idempotency: Some(Idempotency { key, fingerprint: contents }),
             deliver_at: None,
             retention: None,
+            trace: None,
         })
     }
 

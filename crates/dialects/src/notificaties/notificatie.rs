@@ -123,6 +123,7 @@ impl Notificatie {
             idempotency: None,
             deliver_at: None,
             retention: None,
+            trace: None,
         }
     }
 

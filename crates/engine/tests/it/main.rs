@@ -36,3 +36,4 @@ mod tenants;
 mod timeline;
 mod token_server;
 mod tokens;
+mod traces;

@@ -99,6 +99,7 @@ impl Publisher {
             idempotency,
             deliver_at,
             retention,
+            trace: None,
         }
     }
 
