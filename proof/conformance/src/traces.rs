@@ -1,6 +1,7 @@
 //! Cases about the trace that an event belongs to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthorn_domain::{Event, Timestamp, TraceContext};
 use posthorn_store::{EventFilter, FollowAsk, Listing, NewEvent, Order};
@@ -48,9 +49,18 @@ pub async fn traces_come_back_as_they_were(fixture: &dyn Fixture) {
         assert_eq!(page.items.iter().map(|event| event.trace).collect::<Vec<_>>(), traces());
         setting = setting.reopen(fixture).await;
     }
+    // They may be shown a moment after their commit.
     let ask = FollowAsk { tenants: vec![setting.tenant], after: Some(start), limit: 100 };
-    let followed = setting.store.events_after(ask).await.expect("the log").items;
-    assert_eq!(followed.iter().map(|found| found.item.trace).collect::<Vec<_>>(), traces());
+    let mut followed = Vec::new();
+    for _ in 0..500 {
+        let page = setting.store.events_after(ask.clone()).await.expect("the log");
+        followed = page.items.iter().map(|found| found.item.trace).collect();
+        if followed.len() == traces().len() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(followed, traces());
 }
 
 /// What is to be attempted comes with the trace of its event: what is pending, and the next of a lane.
