@@ -108,7 +108,11 @@ impl OwnAddresses {
     /// Keeps the guard's knowledge fresh until it is told to stop.
     pub async fn watch(self, egress: Egress, stop: CancellationToken) {
         let collector = self.collector.as_slice();
-        if names(&self.database).chain(names(&self.proxies)).chain(names(collector)).next().is_none()
+        if names(&self.database)
+            .chain(names(&self.proxies))
+            .chain(names(collector))
+            .next()
+            .is_none()
         {
             return;
         }

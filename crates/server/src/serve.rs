@@ -149,9 +149,8 @@ async fn start(
     let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
     let extra_roots = config.egress.extra_roots.clone();
-    let otlp = telemetry::otlp::Options::clone(&config.telemetry.otlp);
-    let collector = otlp.place();
-    let otlp = Otlp::start(otlp, &config.egress, recorder.render())
+    let collector = config.telemetry.otlp.place();
+    let otlp = Otlp::start(&config.telemetry.otlp, &config.egress, recorder.render())
         .map_err(|e| Failure::new(Code::Config, chain(&e)))?;
     patience += otlp.as_ref().map(Otlp::patience).unwrap_or_default();
     let Config { server, store, engine: options, disk, seal, telemetry, dialects, .. } = config;

@@ -70,7 +70,7 @@ struct Batch<T> {
 pub(crate) async fn one(mut call: Call) -> Answer {
     let tenant = call.tenant();
     let limit = call.api.options.body_bytes;
-    let publish = match Mode::of(&call.parts.headers)? {
+    let mut publish = match Mode::of(&call.parts.headers)? {
         Mode::Native => {
             refuse_topic(&call)?;
             let body = call.bytes(limit).await?;
@@ -92,8 +92,8 @@ pub(crate) async fn one(mut call: Call) -> Answer {
             }
         }
     };
-    let trace = join(publish.trace, trace_header(&call.parts.headers));
-    let published = call.engine().publish(tenant, Publish { trace, ..publish }).await?;
+    publish.trace = join(publish.trace, trace_header(&call.parts.headers));
+    let published = call.engine().publish(tenant, publish).await?;
     respond::json(StatusCode::ACCEPTED, &PublishedView::from(&published))
 }
 
@@ -172,9 +172,9 @@ pub(crate) async fn batch(mut call: Call) -> Answer {
     let mut places = Vec::new();
     for (place, item) in read.into_iter().enumerate() {
         match item {
-            Ok(publish) => {
-                let trace = join(publish.trace, request);
-                understood.push(Publish { trace, ..publish });
+            Ok(mut publish) => {
+                publish.trace = join(publish.trace, request);
+                understood.push(publish);
                 places.push(place);
             }
             Err(problem) => results.push(Err(problem)),

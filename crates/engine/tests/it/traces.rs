@@ -141,7 +141,8 @@ async fn nothing_is_told_and_nothing_kept_where_no_trace_is_recorded() {
     let asked = engine.publish(TENANT, asked).await.expect("accepted");
     rest(1).await;
     assert_eq!(notes.taken(), []);
-    let kept = async |id| house.store.event(TENANT, id).await.expect("an answer").expect("it").trace;
+    let kept =
+        async |id| house.store.event(TENANT, id).await.expect("an answer").expect("it").trace;
     assert_eq!(kept(plain.id).await, None);
     assert_eq!(kept(asked.id).await, quiet, "who comes later is told that nobody records it");
     assert_eq!((shown(&house, 0), shown(&house, 1)), (None, quiet));

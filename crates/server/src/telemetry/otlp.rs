@@ -117,11 +117,13 @@ impl std::str::FromStr for Endpoint {
         let host = url.host_str().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
         match url.port_or_known_default() {
-            Some(port) if bare && port != 0 && matches!(url.scheme(), "http" | "https") => Ok(Self {
-                url: url.as_str().trim_end_matches('/').to_owned(),
-                host: host.to_owned(),
-                port,
-            }),
+            Some(port) if bare && port != 0 && matches!(url.scheme(), "http" | "https") => {
+                Ok(Self {
+                    url: url.as_str().trim_end_matches('/').to_owned(),
+                    host: host.to_owned(),
+                    port,
+                })
+            }
             _ => Err(problem),
         }
     }
@@ -245,7 +247,7 @@ pub fn way_out(
         names: vec![egress::NameRule::every()],
         ports: vec![endpoint.port],
         connections: 4,
-        source: around.source.clone(),
+        source: around.source,
         resolvers: around.resolvers.clone(),
         extra_roots: around.extra_roots.clone(),
         user_agent: around.user_agent.clone(),
@@ -263,7 +265,7 @@ pub fn way_out(
 impl Otlp {
     /// Starts to send, if there is a collector.
     pub fn start(
-        options: Options,
+        options: &Options,
         around: &egress::Options,
         render: RenderMetrics,
     ) -> Result<Option<Self>, Error> {

@@ -23,13 +23,17 @@ use serde_json::{Value, json};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// A home whose servers send to this address, at once.
-fn home(endpoint: &str, more: &str) -> Home {
-    let home = Home::new();
-    home.configure(&format!(
+/// What has servers send to this address, at once.
+fn export(endpoint: &str, more: &str) -> String {
+    format!(
         "\ntelemetry: {{otlp: {{endpoint: '{endpoint}', batch_interval: 50ms, timeout: 3s, \
          stop_timeout: 1s, metrics_interval: 200ms, {more}}}}}\n"
-    ));
+    )
+}
+
+fn home(endpoint: &str, more: &str) -> Home {
+    let home = Home::new();
+    home.configure(&export(endpoint, more));
     home
 }
 
@@ -136,7 +140,10 @@ fn the_publishers_trace_goes_over_publish_waits_and_attempts_to_the_receiver() {
     let failed = attempts.iter().find(|span| span.status.is_some()).expect("one failed");
     let words = said(&failed.attributes);
     assert_eq!(words["http.response.status_code"], "503");
-    assert_eq!((words["error.type"].as_str(), words["http.request.method"].as_str()), ("503", "POST"));
+    assert_eq!(
+        (words["error.type"].as_str(), words["http.request.method"].as_str()),
+        ("503", "POST")
+    );
     assert_eq!(words["server.address"], "127.0.0.1");
     assert_eq!(words["server.port"], receiver.address.port().to_string());
     let again = attempts.iter().find(|span| !span.links.is_empty()).expect("one is a retry");
@@ -158,6 +165,8 @@ fn the_publishers_trace_goes_over_publish_waits_and_attempts_to_the_receiver() {
     assert_eq!(resource["service.name"], "hooks");
     assert_eq!(resource["deployment.environment.name"], "test");
     assert!(!server.running.stderr().contains("s3cret-token"));
+    let event = server.ask(&["events", "show", published["id"].as_str().expect("an id")]);
+    assert_eq!(event["trace_id"], TRACE);
     server.stop();
 }
 
@@ -177,7 +186,7 @@ fn batches_and_cloudevents_bring_their_traces() {
             "topic": "orders", "data": {}, "traceparent": traceparent})
     };
     let send = |event: Value, header: Option<&str>| {
-        let call = server.call("POST", "/v1/events").json(event);
+        let call = server.call("POST", "/v1/events").raw(event.to_string());
         let call = call.header("content-type", "application/cloudevents+json");
         match header {
             Some(header) => call.header("traceparent", header).send().expect(202),
@@ -238,7 +247,8 @@ fn metrics_arrive_as_the_page_shows_them() {
     publish(&server, 2, None);
     let accepted = eventually("the counter", || {
         let found = metrics(&collector);
-        let own = found.into_iter().find(|metric| metric.name == "posthorn_events_accepted_total")?;
+        let own =
+            found.into_iter().find(|metric| metric.name == "posthorn_events_accepted_total")?;
         let Some(Data::Sum(sum)) = own.data else { panic!("a sum") };
         let point = sum.data_points.first().cloned()?;
         (point.value == Some(Number::AsInt(2))).then_some((sum, point))
@@ -368,7 +378,7 @@ fn a_tenant_cannot_make_the_server_call_the_collector() {
     for host in ["127.0.0.1", "127.0.0.2", "[::ffff:127.0.0.1]"] {
         let url = format!("http://{host}:{port}/v1/traces");
         let refused = server.run(&["subscriptions", "create", &url, "--topic", "orders"]).fails();
-        assert!(refused.err.contains("address_not_allowed"), "{}", refused.err);
+        assert!(refused.err.contains("url_not_allowed"), "{}", refused.err);
     }
     let other = Receiver::new(200);
     subscribe(&server, &other.url("/"), &json!({}));
@@ -376,4 +386,60 @@ fn a_tenant_cannot_make_the_server_call_the_collector() {
     // The server itself does reach it.
     named(&collector, "attempt", 1);
     server.stop();
+}
+
+#[test]
+fn a_subscription_from_before_does_not_reach_the_collector_either() {
+    let collector = Receiver::new(200);
+    let mut home = Home::new();
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    let args = ["subscriptions", "create", &collector.url("/hook"), "--topic", "orders"];
+    server.ask(&[&args[..], &["--profile", "once"]].concat());
+    server.stop();
+    home.configure(&export(&collector.url(""), "metrics: false"));
+    let server = home.serve();
+    publish(&server, 1, Some(PARENT));
+    let attempt = named(&collector, "attempt", 1).remove(0);
+    let words = said(&attempt.attributes);
+    assert_eq!(words["error.type"], "address_not_allowed", "{words:?}");
+    assert!(!words.contains_key("http.response.status_code"));
+    server.settles(&[("dead", 1)]);
+    server.stop();
+    assert!(collector.seen().iter().all(|seen| seen.path == "/v1/traces"), "{}", collector.heard());
+}
+
+#[test]
+fn the_command_line_brings_a_trace_and_hides_the_headers_for_the_collector() {
+    let collector = Receiver::new(200);
+    let more = "metrics: false, headers: {authorization: 'Bearer t0ken', x-other: env:OTHER}";
+    let mut home = home(&collector.url(""), more);
+    home.env.push(("OTHER".to_owned(), "t0ken too".to_owned()));
+    let server = home.serve();
+    let args = ["send", "orders", "order.created", "{}", "--create-topic"];
+    server.ask(&[&args[..], &["--traceparent", PARENT]].concat());
+    let told = named(&collector, "publish orders", 1).remove(0);
+    assert_eq!(hex(&told.trace_id), TRACE);
+    server.ask(&[&args[..], &["--count", "2", "--traceparent", PARENT]].concat());
+    named(&collector, "publish orders", 3);
+    server.stop();
+    let shown =
+        posthorn_testkit::program::Ran::of(home.command().env("OTHER", "t0ken too").arg("check"));
+    let shown = shown.exits(0);
+    assert!(shown.out.contains("telemetry.otlp.headers.authorization"), "{}", shown.out);
+    assert!(!shown.out.contains("t0ken") && !shown.err.contains("t0ken"), "{}", shown.out);
+}
+
+#[test]
+fn a_collector_that_cannot_be_used_is_refused_at_the_start() {
+    for (endpoint, part) in [
+        ("collector:4318", "telemetry.otlp.endpoint: must be the URL of a collector"),
+        ("http://169.254.169.254", "telemetry.otlp.endpoint cannot be used"),
+    ] {
+        let home = home(endpoint, "metrics: false");
+        home.run(&["serve"]).fails().says(&[part]);
+        home.run(&["check"]).fails().says(&[part]);
+    }
+    let home = home("http://127.0.0.1:4318", "sample_ratio: 1.5");
+    home.run(&["check"]).fails().says(&["telemetry.otlp.sample_ratio: must be from 0"]);
 }

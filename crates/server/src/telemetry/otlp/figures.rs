@@ -153,8 +153,7 @@ impl Family {
         let series = self.series.entry(labels).or_default();
         match (self.kind, ending) {
             (Kind::Counter | Kind::Gauge, "") => {
-                series.value =
-                    Some(value.parse().map_or(Value::AsDouble(number), Value::AsInt));
+                series.value = Some(value.parse().map_or(Value::AsDouble(number), Value::AsInt));
             }
             (Kind::Histogram, "_bucket") | (Kind::Summary, "") => {
                 series.steps.extend(step.map(|step| (step, number)));
@@ -177,7 +176,7 @@ fn whole(number: f64) -> u64 {
 }
 
 fn attributes(labels: Labels) -> Vec<KeyValue> {
-    labels.into_iter().map(|(name, value)| text(&name, value)).collect()
+    labels.into_iter().map(|(name, value)| text(&name, &value)).collect()
 }
 
 fn metric(name: String, family: Family, (began, now): (u64, u64)) -> Metric {
@@ -229,21 +228,11 @@ fn metric(name: String, family: Family, (began, now): (u64, u64)) -> Metric {
         bytes if bytes.ends_with("_bytes") => "By",
         _ => "",
     };
-    Metric {
-        unit: unit.to_owned(),
-        description: help,
-        name,
-        data: Some(data),
-        ..Metric::default()
-    }
+    Metric { unit: unit.to_owned(), description: help, name, data: Some(data), ..Metric::default() }
 }
 
 /// There, each bucket counts all that are below its bound; here, those that are below no smaller one.
-fn histogram(
-    labels: Labels,
-    mut series: Series,
-    (began, now): (u64, u64),
-) -> HistogramDataPoint {
+fn histogram(labels: Labels, mut series: Series, (began, now): (u64, u64)) -> HistogramDataPoint {
     series.steps.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let mut below = 0;
     let (mut bounds, mut counts) = (Vec::new(), Vec::new());

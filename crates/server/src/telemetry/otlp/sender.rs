@@ -122,8 +122,12 @@ impl Collector {
         }
         state.0 = Some(now);
         let lost = std::mem::take(&mut state.1);
-        warn!(signal = self.signal.name(), problem, lost,
+        warn!(
+            signal = self.signal.name(),
+            problem,
+            lost,
             "the OpenTelemetry collector did not take what was sent; it is counted in \
-             posthorn_otlp_dropped_total");
+             posthorn_otlp_dropped_total"
+        );
     }
 }

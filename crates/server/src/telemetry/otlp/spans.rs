@@ -56,7 +56,7 @@ fn pair(name: &str, value: Value) -> KeyValue {
     }
 }
 
-pub(super) fn text(name: &str, value: impl ToString) -> KeyValue {
+pub(super) fn text(name: &str, value: &(impl ToString + ?Sized)) -> KeyValue {
     pair(name, Value::StringValue(value.to_string()))
 }
 
@@ -96,19 +96,19 @@ fn span(step: &TraceSpan) -> Span {
     let mut attributes = vec![
         text("messaging.system", "posthorn"),
         text("messaging.destination.name", &step.topic),
-        text("messaging.message.id", step.event),
+        text("messaging.message.id", &step.event),
         text("posthorn.event.type", &step.event_type),
-        text("posthorn.tenant.id", step.tenant),
+        text("posthorn.tenant.id", &step.tenant),
     ];
     let mut flags = SAMPLED | PARENT_KNOWN;
     let (name, kind, error) = match &step.step {
         TraceStep::Publish { bytes, deliveries, repeats, refused } => {
             flags |= if step.parent.is_some() { PARENT_REMOTE } else { 0 };
             attributes.push(text("messaging.operation.name", "publish"));
-            attributes.push(text("messaging.operation.type", "send"));
+            attributes.push(text("messaging.operation.type", "receive"));
             attributes.push(number("messaging.message.body.size", *bytes));
             attributes.extend(deliveries.map(|count| number("posthorn.deliveries", count)));
-            attributes.extend(repeats.map(|event| text("posthorn.repeats", event)));
+            attributes.extend(repeats.map(|event| text("posthorn.repeats", &event)));
             (format!("publish {}", step.topic), SpanKind::Server, refused.map(str::to_owned))
         }
         TraceStep::Wait { delivery, subscription, attempt, held } => {
@@ -135,7 +135,7 @@ fn span(step: &TraceSpan) -> Span {
             timings,
         } => {
             attributes.push(text("messaging.operation.name", "attempt"));
-            attributes.push(text("messaging.operation.type", "process"));
+            attributes.push(text("messaging.operation.type", "send"));
             attributes.push(text("posthorn.delivery.id", delivery));
             attributes.push(text("posthorn.subscription.id", subscription));
             attributes.push(number("posthorn.attempt", *attempt));
@@ -184,8 +184,7 @@ fn span(step: &TraceSpan) -> Span {
         end_time_unix_nano: began
             .saturating_add(u64::try_from(step.took.as_nanos()).unwrap_or(u64::MAX)),
         attributes,
-        status: error
-            .map(|message| Status { message, code: StatusCode::Error.into() }),
+        status: error.map(|message| Status { message, code: StatusCode::Error.into() }),
         trace_id,
         ..Span::default()
     }

@@ -34,9 +34,10 @@ fn reread(text: &str) -> Option<String> {
     let (known, more) = fields.split_at_checked(4)?;
     let lower = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     let lengths = [2, 32, 16, 2];
-    let proper = known.iter().zip(lengths).all(|(field, length)| {
-        field.chars().all(lower) && field.chars().count() == length
-    });
+    let proper = known
+        .iter()
+        .zip(lengths)
+        .all(|(field, length)| field.chars().all(lower) && field.chars().count() == length);
     let (version, trace, span) = (known[0], known[1], known[2]);
     let nothing = |field: &str| u128::from_str_radix(field, 16) == Ok(0);
     if !proper || version == "ff" || nothing(trace) || nothing(span) {
