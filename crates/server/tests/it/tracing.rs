@@ -68,8 +68,8 @@ fn spans(collector: &Receiver) -> Vec<Span> {
 }
 
 fn metrics(collector: &Receiver) -> Vec<Metric> {
-    let bodies = collector.seen().into_iter().filter(|seen| seen.path == "/v1/metrics");
-    let last = bodies.last().map(|seen| seen.body).unwrap_or_default();
+    let mut bodies = collector.seen().into_iter().filter(|seen| seen.path == "/v1/metrics");
+    let last = bodies.next_back().map(|seen| seen.body).unwrap_or_default();
     let request = ExportMetricsServiceRequest::decode(&last[..]).expect("protobuf");
     let resources = request.resource_metrics.into_iter();
     resources.flat_map(|resource| resource.scope_metrics).flat_map(|scope| scope.metrics).collect()
