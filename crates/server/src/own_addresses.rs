@@ -3,9 +3,10 @@
 //! and metrics. Tenants must not make the server talk to any of them.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_egress::{Egress, Guard, Own, Proxy};
+use posthorn_egress::{Egress, Guard, Own, Proxy, Target};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -18,8 +19,11 @@ const LOOKUP_SOON: Duration = Duration::from_secs(5);
 /// For one lookup; until it answers, what was known stays.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Our listeners, the hosts of the database, and the proxies.
-#[derive(Clone, Debug)]
+/// A way out, and the one place it leads to.
+pub type WayTo = (Egress, Arc<Target>);
+
+/// Our listeners, the hosts of the database, the proxies, and the collector.
+#[derive(Clone)]
 pub struct OwnAddresses {
     listeners: Vec<SocketAddr>,
     database: Vec<(String, u16)>,
@@ -27,6 +31,8 @@ pub struct OwnAddresses {
     proxies: Vec<(String, u16)>,
     /// Closed on its port only.
     collector: Option<(String, u16)>,
+    /// The way to it, where its name is looked up as when it is used.
+    to_collector: Option<WayTo>,
     /// Names and addresses by which the world knows this server.
     public: Vec<String>,
 }
@@ -44,14 +50,15 @@ impl OwnAddresses {
             StoreKind::Postgres(options) => options.hosts(),
         };
         let proxies = proxies.into_iter().map(Proxy::place).collect();
-        let collector = None;
-        Self { listeners, database, proxies, collector, public: public.to_vec() }
+        let (collector, to_collector) = (None, None);
+        let public = public.to_vec();
+        Self { listeners, database, proxies, collector, to_collector, public }
     }
 
     /// The same with a collector of traces and metrics there.
     #[must_use]
-    pub fn with_collector(self, collector: Option<(String, u16)>) -> Self {
-        Self { collector, ..self }
+    pub fn with_collector(self, place: Option<(String, u16)>, way: Option<WayTo>) -> Self {
+        Self { collector: place, to_collector: way, ..self }
     }
 
     /// What egress must not reach, as far as it is written down; no name is looked up.
@@ -95,12 +102,13 @@ impl OwnAddresses {
             complete &= !found.is_empty();
             found.into_iter().for_each(|ip| add(&mut own, ip, *port));
         }
-        for (host, port) in names(self.collector.as_slice()) {
-            let found = addresses(host, *port).await;
+        if let Some((egress, target)) = &self.to_collector
+            && names(self.collector.as_slice()).next().is_some()
+        {
+            let found = egress.places_of(target, LOOKUP_TIMEOUT).await;
             complete &= !found.is_empty();
             // One on the internet is open to everybody, and may share its address with receivers.
-            let inner = found.into_iter().filter(|ip| !is_public(*ip));
-            own.listeners.extend(inner.map(|ip| SocketAddr::new(ip, *port)));
+            own.listeners.extend(found.into_iter().filter(|place| !is_public(place.ip())));
         }
         (own, complete)
     }
@@ -248,14 +256,13 @@ mod tests {
         let store = config::Store { path: PathBuf::new(), kind, start_timeout: Duration::ZERO };
         let own = |host: &str| {
             let around = OwnAddresses::new(Vec::new(), &[], &store, []);
-            around.with_collector(Some((host.to_owned(), 4318)))
+            around.with_collector(Some((host.to_owned(), 4318)), None)
         };
         let by_address = own("10.0.0.9").own(&egress(&[])).await;
         assert_eq!(by_address.listeners, ["10.0.0.9:4318".parse().expect("an address")]);
-        let by_name = own("localhost").own(&egress(&[])).await;
-        assert_eq!(by_name.servers, [("localhost".to_owned(), 4318)]);
-        let loopback = |at: &SocketAddr| at.ip().is_loopback() && at.port() == 4318;
-        assert!(by_name.listeners.iter().any(loopback), "{by_name:?}");
+        let by_name = own("collector.invalid").own(&egress(&[])).await;
+        assert_eq!(by_name.servers, [("collector.invalid".to_owned(), 4318)]);
+        assert!(by_name.addresses.is_empty() && by_name.names.is_empty(), "only its port");
         assert!(is_public("1.1.1.1".parse().expect("an address")));
         assert!(!is_public("10.0.0.9".parse().expect("an address")));
     }

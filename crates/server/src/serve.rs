@@ -161,7 +161,7 @@ async fn start(
     let opened = storage::open(&store).await?;
     let proxies = config.egress.proxies.values();
     let own_addresses = OwnAddresses::new(listeners, &server.public_names, &store, proxies)
-        .with_collector(collector);
+        .with_collector(collector, otlp.as_ref().map(Otlp::way));
     egress.guard().set_own(own_addresses.own(&egress).await);
     let way_out = egress.clone();
     let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;

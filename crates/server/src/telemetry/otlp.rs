@@ -215,6 +215,7 @@ impl Tracer for Spans {
 
 /// The export, when it is on.
 pub struct Otlp {
+    way: (egress::Egress, Arc<egress::Target>),
     tracer: Option<Arc<dyn Tracer>>,
     tasks: Vec<JoinHandle<()>>,
     stop: CancellationToken,
@@ -271,11 +272,13 @@ impl Otlp {
     ) -> Result<Option<Self>, Error> {
         let Some(endpoint) = &options.endpoint else { return Ok(None) };
         describe();
-        let (egress, [traces, metrics]) = way_out(endpoint, around)?;
+        let (egress, targets) = way_out(endpoint, around)?;
+        let [traces, metrics] = targets.map(Arc::new);
+        let way = (egress.clone(), Arc::clone(&traces));
         let resource = spans::resource(&options.service_name, &options.resource);
         let collector = |signal, target| Collector {
             egress: egress.clone(),
-            target: Arc::new(target),
+            target,
             headers: options.headers.0.clone(),
             timeout: options.timeout,
             signal,
@@ -302,7 +305,12 @@ impl Otlp {
             let run = send_figures(collector, resource, render, every, stop.clone());
             tasks.push(tokio::spawn(run));
         }
-        Ok(Some(Self { tracer, tasks, stop, stop_timeout: options.stop_timeout }))
+        Ok(Some(Self { way, tracer, tasks, stop, stop_timeout: options.stop_timeout }))
+    }
+
+    /// The way to the collector, for whoever wants to know where it is.
+    pub fn way(&self) -> (egress::Egress, Arc<egress::Target>) {
+        self.way.clone()
     }
 
     /// For the engine, when traces are sent.

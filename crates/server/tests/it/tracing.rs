@@ -14,11 +14,14 @@ use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use posthorn_testkit::authority::{Authority, Clients};
 use posthorn_testkit::program::{Home, Server};
 use posthorn_testkit::receiver::{Answer, Receiver};
 use posthorn_testkit::wait::{eventually, until};
 use prost::Message as _;
 use serde_json::{Value, json};
+
+use crate::name_server::NameServer;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -442,4 +445,57 @@ fn a_collector_that_cannot_be_used_is_refused_at_the_start() {
     }
     let home = home("http://127.0.0.1:4318", "sample_ratio: 1.5");
     home.run(&["check"]).fails().says(&["telemetry.otlp.sample_ratio: must be from 0"]);
+}
+
+#[test]
+fn a_collector_with_a_name_is_reached_over_tls_and_is_no_receiver_by_any_name() {
+    let names = NameServer::start();
+    names.set("otel.internal", &[[127, 0, 0, 1]]);
+    names.set("hook.example.com", &[[127, 0, 0, 1]]);
+    let authority = Authority::new("operator");
+    let collector = Receiver::secure(&authority, "otel.internal", Clients::Anybody);
+    let port = collector.address.port();
+    let mut home = home(&collector.url("/base/"), "metrics: false");
+    let root = home.write("root.pem", &authority.pem);
+    let open = format!(
+        "egress: {{allow: [127.0.0.0/8], resolvers: ['{}'], extra_roots: '{}'}}",
+        names.address,
+        root.display()
+    );
+    home.edit("egress: {allow: [127.0.0.0/8]}", &open);
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    for url in [format!("https://otel.internal:{port}/"), format!("https://127.0.0.1:{port}/")] {
+        let refused = server.run(&["subscriptions", "create", &url, "--topic", "orders"]).fails();
+        assert!(refused.err.contains("url_not_allowed"), "{url}: {}", refused.err);
+    }
+    // What only leads there is found out when it is sent to.
+    let hook = format!("https://hook.example.com:{port}/hook");
+    let args = ["subscriptions", "create", &hook, "--topic", "orders", "--profile", "once"];
+    server.ask(&args);
+    publish(&server, 1, Some(PARENT));
+    server.settles(&[("dead", 1)]);
+    server.stop();
+    let paths: Vec<String> = collector.seen().into_iter().map(|seen| seen.path).collect();
+    assert!(!paths.is_empty() && paths.iter().all(|path| path == "/base/v1/traces"), "{paths:?}");
+}
+
+#[test]
+fn a_retry_after_a_restart_links_to_the_attempt_before_it() {
+    let collector = Receiver::new(200);
+    let mut home = home(&collector.url(""), "metrics: false");
+    let receiver = Receiver::scripted(|seen| if seen.nth == 0 { 503_u16 } else { 200 });
+    let server = home.serve();
+    let wait = json!({"schedule": {"backoff": {"fixed": {"wait": "3s"}}, "jitter": "none"}});
+    subscribe(&server, &receiver.url("/"), &wait);
+    publish(&server, 1, Some(PARENT));
+    let first = named(&collector, "attempt", 1).remove(0);
+    server.stop();
+    let server = home.serve();
+    server.settles(&[("delivered", 1)]);
+    let again = named(&collector, "attempt", 2).remove(1);
+    assert_eq!(again.trace_id, first.trace_id);
+    assert_eq!(again.parent_span_id, first.parent_span_id);
+    assert_eq!(again.links[0].span_id, first.span_id);
+    server.stop();
 }

@@ -80,7 +80,7 @@ fn guard(config: &ConfigArgs) -> anyhow::Result<Guard> {
         &config.store,
         config.egress.proxies.values(),
     )
-    .with_collector(config.telemetry.otlp.place());
+    .with_collector(config.telemetry.otlp.place(), None);
     let egress = Egress::new(config.egress).map_err(|e| {
         Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
     })?;
