@@ -270,8 +270,8 @@ impl Otlp {
         around: &egress::Options,
         render: RenderMetrics,
     ) -> Result<Option<Self>, Error> {
-        let Some(endpoint) = &options.endpoint else { return Ok(None) };
         describe();
+        let Some(endpoint) = &options.endpoint else { return Ok(None) };
         let (egress, targets) = way_out(endpoint, around)?;
         let [traces, metrics] = targets.map(Arc::new);
         let way = (egress.clone(), Arc::clone(&traces));
