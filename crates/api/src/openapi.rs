@@ -134,8 +134,10 @@ fn operation(route: &Route) -> Value {
     match route.operation {
         "publishEvent" => {
             parameters.push(parameter_reference("Idempotency-Key"));
+            parameters.push(parameter_reference("traceparent"));
             parameters.extend(cloudevent::HEADERS.map(|(name, _)| parameter_reference(name)));
         }
+        "publishEvents" => parameters.push(parameter_reference("traceparent")),
         "validateSender" | "validateBatchSender" => {
             parameters.push(parameter_reference("WebHook-Request-Origin"));
         }
@@ -326,6 +328,11 @@ fn parameters() -> Value {
             "Idempotency-Key",
             "Requests with the same key publish only once",
             json!({"type": "string", "minLength": 1, "maxLength": 255}),
+        ),
+        "traceparent": header(
+            "traceparent",
+            "The trace that the request belongs to (W3C Trace Context). One that is not valid is ignored",
+            text.clone(),
         ),
         "Last-Event-ID": header(
             "Last-Event-ID",

@@ -92,6 +92,8 @@ pub(crate) struct EventView<'a> {
     retention: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expunged_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
 }
 
 impl<'a> EventView<'a> {
@@ -116,6 +118,7 @@ impl<'a> From<&'a Event> for EventView<'a> {
             deliver_at: event.deliver_at,
             retention: event.retention,
             expunged_at: event.expunged_at,
+            trace_id: event.trace.map(|place| place.trace.to_string()),
         }
     }
 }

@@ -35,6 +35,8 @@ pub const DATA_TYPE_DEFAULT: &str = "application/json";
 pub const TOPIC: &str = "topic";
 /// The extension that is the key of ordered lanes, as the extension "partitioning" has it.
 pub const PARTITION_KEY: &str = "partitionkey";
+/// The extension that says which trace an event belongs to (the extension for distributed tracing).
+pub const TRACEPARENT: &str = "traceparent";
 
 /// Attributes of events that keep a part of a context.
 const KEPT_ID: &str = "ce-id";

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::limits::{ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX, ATTRIBUTES_MAX};
-use crate::{EventId, EventType, IdempotencyKey, LaneKey, Span, TenantId, Timestamp, TopicName};
+use crate::{
+    EventId, EventType, IdempotencyKey, LaneKey, Span, TenantId, Timestamp, TopicName, TraceContext,
+};
 
 /// Something that happened, as the publisher said it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub struct Event {
     pub retention: Option<Span>,
     /// When its payload was removed for good. It is empty since, and nothing of it is sent any more.
     pub expunged_at: Option<Timestamp>,
+    /// The trace it belongs to: its attempts are children of this place in it.
+    pub trace: Option<TraceContext>,
 }
 
 /// The publisher's protection against publishing twice.

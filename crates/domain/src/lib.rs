@@ -51,6 +51,7 @@ mod stops;
 mod template;
 mod time;
 pub mod timeline;
+mod trace;
 mod waiting;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode, Outcome, Timings};
@@ -102,4 +103,5 @@ pub use span::{Span, SpanParseError};
 pub use stops::Stops;
 pub use template::{Lookup, Template, TemplateError};
 pub use time::{Clock, Timestamp};
+pub use trace::{SpanId, TraceContext, TraceId};
 pub use waiting::{Held, WaitReason, Waiting};

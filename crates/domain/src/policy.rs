@@ -37,7 +37,9 @@ pub use breaker::{Breaker, Failing};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
 pub use log::LogTemplates;
 pub use order_key::OrderKey;
-pub use request::{BodySource, Envelope, FamilyPath, Handshake, Method, RequestPolicy, Route};
+pub use request::{
+    BodySource, Envelope, FamilyPath, Handshake, Method, RequestPolicy, Route, TraceHeader,
+};
 pub use schedule::{Backoff, Jitter, MaxAge, RetryAfter, Schedule};
 pub use status::StatusSet;
 pub use values::{NamedValue, WithValues};

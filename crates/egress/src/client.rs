@@ -386,6 +386,11 @@ impl Egress {
         vetted.map_err(|failure| (failure.code, failure.detail))
     }
 
+    /// Where a target is, by what its name says now; nowhere when it cannot be resolved or is closed.
+    pub async fn places_of(&self, target: &Target, within: Duration) -> Vec<SocketAddr> {
+        self.inner.dialer.places(target, Instant::now() + within).await
+    }
+
     /// Where a redirect leads, for those few who follow one: `None` unless it stays with the scheme,
     /// the host and the port of what was asked, and is a URL that may be asked.
     pub fn redirect(&self, asked: &Target, location: &str) -> Option<Target> {

@@ -178,9 +178,22 @@ impl Dialer {
 
     /// Resolves and vets without connecting.
     pub(crate) async fn vet(&self, target: &Target, deadline: Instant) -> Result<(), SendFailure> {
+        self.looked_at(target, deadline).await.map(drop)
+    }
+
+    /// Where a target is now; nowhere when that cannot be said, or is closed.
+    pub(crate) async fn places(&self, target: &Target, deadline: Instant) -> Vec<SocketAddr> {
+        self.looked_at(target, deadline).await.unwrap_or_default()
+    }
+
+    async fn looked_at(
+        &self,
+        target: &Target,
+        deadline: Instant,
+    ) -> Result<Vec<SocketAddr>, SendFailure> {
         // There is no attempt whose time could run out before this phase's own.
         let until = Phase { own: deadline, total: deadline + Duration::from_secs(1) };
-        self.vetted(target, until, &mut Timings::default()).await.map(drop)
+        self.vetted(target, until, &mut Timings::default()).await
     }
 
     /// All addresses of the target, each allowed. One that is not refuses the whole name: to go

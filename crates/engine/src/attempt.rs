@@ -20,6 +20,7 @@ use crate::options::WebhookOrigin;
 use crate::policy_log::PolicyLog;
 use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::Tokens;
+use crate::trace::{self, Tracer};
 use crate::transport::Transport;
 
 /// What attempts need besides their work.
@@ -35,6 +36,8 @@ pub(crate) struct Context {
     pub(crate) origin: Option<WebhookOrigin>,
     /// For the lines that policies ask for.
     pub(crate) log: Arc<PolicyLog>,
+    /// Who records traces.
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// An attempt to be made.
@@ -122,8 +125,13 @@ pub(crate) async fn run(around: Arc<Context>, job: Job) -> Done {
         ::metrics::counter!(metrics::ATTEMPT_PANICS).increment(1);
         failed(FailureCode::Internal, "the attempt crashed; this is a defect".to_owned()).into()
     });
-    let took = Span::from(began.elapsed());
-    Done { job, started_at, took, waited: began - made, timings, sent, result }
+    let elapsed = began.elapsed();
+    let took = Span::from(elapsed);
+    let done = Done { job, started_at, took, waited: began - made, timings, sent, result };
+    if let Some(tracer) = &around.tracer {
+        trace::attempted(&**tracer, &done, elapsed);
+    }
+    done
 }
 
 pub(crate) fn failed(code: FailureCode, detail: String) -> Ended {

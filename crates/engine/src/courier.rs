@@ -116,6 +116,7 @@ impl Courier {
                 policy: true,
                 policy_lines_per_second: 0,
             })),
+            tracer: None,
         });
         Ok(Self { around, view, policy, clock, chance })
     }
@@ -153,6 +154,7 @@ impl Courier {
             deliver_at: None,
             retention: None,
             expunged_at: None,
+            trace: None,
         };
         work_outside(&self.chance, &self.view, event, now)
     }

@@ -39,6 +39,7 @@ use crate::seldom::Seldom;
 use crate::tail::{self, Follower, Hints};
 use crate::tokens::Tokens;
 use crate::told::Teller;
+use crate::trace::Tracer;
 use crate::transport::Transport;
 use crate::trials::{Trial, Trials};
 use crate::wakes::Wakes;
@@ -63,6 +64,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// The seed of all chance.
     pub seed: [u8; 32],
+    /// Who records traces, if anybody does.
+    pub tracer: Option<Arc<dyn Tracer>>,
     /// Knobs.
     pub options: Options,
 }
@@ -139,7 +142,7 @@ impl Engine {
 
     /// Only called where its type is hidden: else every crate that starts an engine would be made with all of it once more.
     async fn begin(parts: Parts) -> Result<(Engine, OutcomeStream)> {
-        let Parts { store, transport, push, vault, clock, seed, options } = parts;
+        let Parts { store, transport, push, vault, clock, seed, tracer, options } = parts;
         let options = Arc::new(options);
         let chance = Arc::new(Chance::new(seed));
         let node = chance.node_id(clock.now());
@@ -186,6 +189,7 @@ impl Engine {
             tokens: Tokens::default(),
             origin: options.webhook_origin.clone(),
             log: Arc::clone(&log),
+            tracer: tracer.clone(),
         });
         let intake_handle = intake::Handle::new(
             publishes,
@@ -194,6 +198,7 @@ impl Engine {
             (options.payload_max, options.event_retention),
             Arc::clone(&admission),
             Arc::clone(&matcher),
+            tracer,
         );
         let teller = Arc::new(Teller {
             store: Arc::clone(&store),

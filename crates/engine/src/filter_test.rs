@@ -134,6 +134,7 @@ impl Engine {
             deliver_at: None,
             retention: None,
             expunged_at: None,
+            trace: None,
         })
     }
 }

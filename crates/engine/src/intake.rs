@@ -19,7 +19,8 @@ use posthorn_domain::limits::{DELIVER_AT_AHEAD_MAX, RETENTION_MIN};
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
     CatalogVersion, Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency,
-    IdempotencyKey, LaneKey, Shard, Span, TenantId, Timestamp, TopicName, alternatives,
+    IdempotencyKey, LaneKey, Shard, Span, TenantId, Timestamp, TopicName, TraceContext,
+    alternatives,
 };
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -38,6 +39,7 @@ use crate::rollups::Counting;
 use crate::scheduler::{self, Input};
 use crate::seldom::Seldom;
 use crate::tail::Hints;
+use crate::trace::{Publishes, Tracer};
 use crate::wakes::Wakes;
 
 use lines::{Group, Lines, Room};
@@ -75,6 +77,8 @@ pub struct Publish {
     pub deliver_at: Option<Timestamp>,
     /// How long it is kept once its deliveries have ended, where that is shorter than usual.
     pub retention: Option<Span>,
+    /// The trace it belongs to, as its publisher says. No part of what was published: a repeat may have another.
+    pub trace: Option<TraceContext>,
 }
 
 impl Publish {
@@ -200,6 +204,7 @@ pub(crate) struct Handle {
     admission: Arc<Admission>,
     matcher: Arc<Matcher>,
     calls: Arc<AtomicU64>,
+    tracer: Option<Arc<dyn Tracer>>,
 }
 
 impl Handle {
@@ -210,9 +215,10 @@ impl Handle {
         (payload_bytes, kept): (usize, Span),
         admission: Arc<Admission>,
         matcher: Arc<Matcher>,
+        tracer: Option<Arc<dyn Tracer>>,
     ) -> Self {
         let calls = Arc::default();
-        Self { queue, clock, chance, payload_bytes, kept, admission, matcher, calls }
+        Self { queue, clock, chance, payload_bytes, kept, admission, matcher, calls, tracer }
     }
 
     /// Publishes several; each answer stands for itself.
@@ -224,6 +230,8 @@ impl Handle {
         if tenant == TenantId::SYSTEM {
             return Err(Error::TenantReserved);
         }
+        let mut traced =
+            self.tracer.as_ref().map(|tracer| Publishes::new(tracer, self.clock.now()));
         let gauge = self.admission.gauge(tenant);
         let room = gauge.room(batch.len()).await;
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
@@ -245,6 +253,11 @@ impl Handle {
                 answers.push(Err(e));
                 continue;
             }
+            let id = self.chance.event_id(now);
+            let (trace, publishing) = match &traced {
+                None => (publish.trace, None),
+                Some(traced) => traced.begin(id, publish.trace),
+            };
             let event = Arc::new(Event {
                 id,
                 tenant,
@@ -261,7 +274,11 @@ impl Handle {
                 deliver_at: publish.deliver_at.filter(|at| *at > now),
                 retention: publish.retention,
                 expunged_at: None,
+                trace,
             });
+            if let (Some(traced), Some(publishing)) = (&mut traced, publishing) {
+                traced.open(answers.len(), publishing, &event);
+            }
             let plan = match self.matcher.plan(&event, &mut slice).await {
                 Err(e @ (Error::TooMany { .. } | Error::Busy(_))) => {
                     refused(&e);
@@ -302,6 +319,9 @@ impl Handle {
                 Ok(answer) => answer.await.unwrap_or_else(|_| Err(unanswered())),
                 Err(e) => Err(e),
             });
+        }
+        if let Some(traced) = traced {
+            traced.end(&results);
         }
         Ok(results)
     }
@@ -646,8 +666,9 @@ fn keep_together(events: &[Pending], batch: &mut [NewEvent]) {
     }
 }
 
-fn refused(e: &Error) {
-    let reason = match e {
+/// Why a publish is refused, in a word.
+pub(crate) fn reason(e: &Error) -> &'static str {
+    match e {
         Error::UnknownTopic(_) => "unknown_topic",
         Error::KeyReused { .. } => "key_reused",
         Error::NotFound(_) => "unknown_tenant",
@@ -658,8 +679,11 @@ fn refused(e: &Error) {
         Error::Payload { .. } => "payload",
         Error::TenantDeleted => "tenant_deleted",
         _ => "other",
-    };
-    ::metrics::counter!(metrics::PUBLISH_REFUSED, "reason" => reason).increment(1);
+    }
+}
+
+fn refused(e: &Error) {
+    ::metrics::counter!(metrics::PUBLISH_REFUSED, "reason" => reason(e)).increment(1);
 }
 
 fn work(event: &Arc<Event>, new: NewDelivery, seq: u64) -> Work {

@@ -27,7 +27,7 @@
 //!   transaction causes.
 //! * `waiting` says why a delivery has not been attempted yet, `timeline` what happened to it before,
 //!   `preview` what would be sent, `standing` how a subscription does.
-//! * `tail` tells whoever listens what happens, as it happens.
+//! * `tail` tells whoever listens what happens, as it happens; `trace` tells whoever records traces.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
 //! # What it must not know
@@ -88,6 +88,7 @@ mod tenants;
 mod timeline;
 mod tokens;
 mod told;
+mod trace;
 pub mod transport;
 mod trials;
 mod waiting;
@@ -136,4 +137,5 @@ pub use subscriptions::{NewSubscription, Rotation, SecretInput, Start, Subscript
 pub use tail::{Heard, Tail, TailCursor, TailItem};
 pub use tenants::NewTenant;
 pub use timeline::Timeline;
+pub use trace::{Server, TraceSpan, TraceStep, Tracer};
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

@@ -53,6 +53,8 @@ impl Engine {
             // Again means now; how long it may be kept is a property of what it says.
             deliver_at: None,
             retention: event.retention,
+            // A new event: the old one's trace tells of the old one.
+            trace: None,
         };
         let mut answers = self.publish_unchecked(tenant, vec![again]).await?;
         answers.pop().unwrap_or(Err(Error::Busy("it is stopping")))

@@ -125,6 +125,7 @@ impl Engine {
             deliver_at: None,
             retention: None,
             expunged_at: None,
+            trace: None,
         };
         work_outside(&self.inner.chance, view, event, now)
     }

@@ -129,6 +129,7 @@ impl Teller {
             deliver_at: None,
             retention: None,
             expunged_at: None,
+            trace: None,
         }
     }
 

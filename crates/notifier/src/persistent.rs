@@ -235,6 +235,7 @@ impl PersistentNotifier {
             publisher_id: None,
             deliver_at: None,
             retention: None,
+            trace: None,
         };
         let published = self.engine.publish(self.standing.tenant, publish).await?;
         Ok(Enqueued { event_id: prepared.event_id, duplicate: published.duplicate })

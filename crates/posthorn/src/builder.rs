@@ -5,7 +5,7 @@ use std::sync::Arc;
 use posthorn_domain::{Clock, Policy};
 use posthorn_egress::Egress;
 use posthorn_engine::{
-    Courier, CourierParts, EgressTransport, Engine, Parts, SecretInput, Transport,
+    Courier, CourierParts, EgressTransport, Engine, Parts, SecretInput, Tracer, Transport,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
 
@@ -24,6 +24,7 @@ pub struct Builder {
     transport: Option<Arc<dyn Transport>>,
     clock: Arc<dyn Clock>,
     engine: posthorn_engine::Options,
+    tracer: Option<Arc<dyn Tracer>>,
     #[cfg(feature = "push")]
     push: Option<String>,
 }
@@ -38,6 +39,7 @@ impl Default for Builder {
             transport: None,
             clock: Arc::new(SystemClock),
             engine: posthorn_engine::Options::default(),
+            tracer: None,
             #[cfg(feature = "push")]
             push: None,
         }
@@ -103,6 +105,12 @@ impl Builder {
     /// The engine's own knobs: profiles, retention, limits.
     pub fn engine(mut self, options: posthorn_engine::Options) -> Self {
         self.engine = options;
+        self
+    }
+
+    /// Whoever records traces: it is told of every publish, wait and attempt of a recorded trace.
+    pub fn tracer(mut self, tracer: Arc<dyn Tracer>) -> Self {
+        self.tracer = Some(tracer);
         self
     }
 
@@ -175,6 +183,7 @@ impl Builder {
             vault: Arc::new(Vault::new(vec![key]).expect("there is one key")),
             clock: self.clock,
             seed: rand::random(),
+            tracer: self.tracer,
             options: self.engine,
         };
         let (engine, outcomes) = Engine::start_followed(parts).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    EventType, Idempotency, IdempotencyKey, LaneKey, Span, Timestamp, TopicName,
+    EventType, Idempotency, IdempotencyKey, LaneKey, Span, Timestamp, TopicName, TraceContext,
 };
 use posthorn_engine::Publish;
 use serde::Serialize;
@@ -24,6 +24,7 @@ pub struct Event {
     idempotency_key: Option<String>,
     deliver_at: Option<Timestamp>,
     retention: Option<Span>,
+    trace: Option<TraceContext>,
 }
 
 impl Event {
@@ -44,6 +45,7 @@ impl Event {
             idempotency_key: None,
             deliver_at: None,
             retention: None,
+            trace: None,
         }
     }
 
@@ -94,6 +96,13 @@ impl Event {
         self
     }
 
+    /// The trace it belongs to, as the header `traceparent` of W3C Trace Context has it. A text that is none is
+    /// passed over: an event is never refused because of its trace.
+    pub fn traceparent(mut self, header: &str) -> Self {
+        self.trace = TraceContext::parse(header);
+        self
+    }
+
     pub(crate) fn into_publish(self) -> Result<Publish, Error> {
         let mut publish = Publish {
             topic: TopicName::new(&self.topic)?,
@@ -106,6 +115,7 @@ impl Event {
             publisher_id: None,
             deliver_at: self.deliver_at,
             retention: self.retention,
+            trace: self.trace,
         };
         if let Some(key) = &self.idempotency_key {
             let (key, fingerprint) = (IdempotencyKey::new(key)?, publish.fingerprint());

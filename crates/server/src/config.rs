@@ -51,6 +51,8 @@ use listeners::Surface;
 use push::Push;
 use reading::Reading;
 
+use crate::telemetry::otlp;
+
 /// The file that is read when none is named.
 pub const FILE_DEFAULT: &str = "posthorn.yaml";
 
@@ -77,7 +79,7 @@ pub struct Config {
     pub seal: Seal,
     /// Logs.
     pub log: Log,
-    /// Metrics.
+    /// Metrics and traces.
     pub telemetry: Telemetry,
     /// Other systems' APIs.
     pub dialects: Vec<Box<dyn Dialect>>,
@@ -219,7 +221,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Metrics.
+/// Metrics and traces.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Telemetry {
@@ -228,6 +230,8 @@ pub struct Telemetry {
     /// How often they are tidied up.
     #[serde(deserialize_with = "setting::some_time")]
     pub maintenance_interval: Duration,
+    /// Where traces and metrics are sent.
+    pub otlp: otlp::Options,
 }
 
 /// What the layers are made of. All of it is handed in, so that tests need no real environment.

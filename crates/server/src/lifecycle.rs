@@ -8,13 +8,15 @@
 //! 3. Nothing new is accepted; requests under way end, or are cut after `server.stop_timeout`.
 //! 4. The engine stops: attempts under way end, or are given up after `engine.drain_timeout`, and the node
 //!    gives its shards back.
-//! 5. The store closes.
+//! 5. Spans and metrics that are left are sent to the collector, or given up after
+//!    `telemetry.otlp.stop_timeout`.
+//! 6. The store closes.
 //!
 //! A second signal ends the process at once. That is safe at any moment: what was accepted is on
 //! disk, and a restart recovers. Only push messages of other senders that went straight to a socket
 //! and were not acknowledged yet are in memory, unless `push.direct` is `stored`. When the engine
 //! fails, there is nothing to wait for but these: they are stored if that can be done in a moment,
-//! and the process ends without steps 2 to 5.
+//! and the process ends without steps 2 to 6.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -31,6 +33,7 @@ use tracing::{error, info, warn};
 use crate::exit::{Code, Failure};
 use crate::push;
 use crate::storage::{self, Opened};
+use crate::telemetry::otlp::Otlp;
 
 /// What the steps may take beyond their own limits, closing the store included.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -77,9 +80,11 @@ pub struct Running {
     pub serving: Vec<JoinHandle<()>>,
     /// Web Push, when it is on.
     pub push: Option<push::Running>,
+    /// What is sent to a collector, when there is one.
+    pub otlp: Option<Otlp>,
     /// Stops the accept loop, and whatever else listens to it.
     pub stop: CancellationToken,
-    /// How long steps 2 to 4 may take together.
+    /// How long steps 2 to 5 may take together.
     pub patience: Duration,
 }
 
@@ -129,6 +134,9 @@ impl Running {
             }
         }
         self.engine.stop().await;
+        if let Some(otlp) = &mut self.otlp {
+            otlp.stop().await;
+        }
         self.opened.close().await;
     }
 

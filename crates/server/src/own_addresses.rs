@@ -1,11 +1,12 @@
 //! What belongs to this installation, as far as this process knows it: where it listens, by which
-//! names the world knows it, where its database is, and the proxies it sends through. Tenants must not
-//! make the server talk to any of them.
+//! names the world knows it, where its database is, the proxies it sends through, and the collector of its traces
+//! and metrics. Tenants must not make the server talk to any of them.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_egress::{Egress, Own, Proxy};
+use posthorn_egress::{Egress, Guard, Own, Proxy, Target};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -18,13 +19,20 @@ const LOOKUP_SOON: Duration = Duration::from_secs(5);
 /// For one lookup; until it answers, what was known stays.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Our listeners, the hosts of the database, and the proxies.
-#[derive(Clone, Debug)]
+/// A way out, and the one place it leads to.
+pub type WayTo = (Egress, Arc<Target>);
+
+/// Our listeners, the hosts of the database, the proxies, and the collector.
+#[derive(Clone)]
 pub struct OwnAddresses {
     listeners: Vec<SocketAddr>,
     database: Vec<(String, u16)>,
     /// Closed on their ports only: others may well receive beside them.
     proxies: Vec<(String, u16)>,
+    /// Closed on its port only.
+    collector: Option<(String, u16)>,
+    /// The way to it, where its name is looked up as when it is used.
+    to_collector: Option<WayTo>,
     /// Names and addresses by which the world knows this server.
     public: Vec<String>,
 }
@@ -42,7 +50,15 @@ impl OwnAddresses {
             StoreKind::Postgres(options) => options.hosts(),
         };
         let proxies = proxies.into_iter().map(Proxy::place).collect();
-        Self { listeners, database, proxies, public: public.to_vec() }
+        let (collector, to_collector) = (None, None);
+        let public = public.to_vec();
+        Self { listeners, database, proxies, collector, to_collector, public }
+    }
+
+    /// The same with a collector of traces and metrics there.
+    #[must_use]
+    pub fn with_collector(self, place: Option<(String, u16)>, way: Option<WayTo>) -> Self {
+        Self { collector: place, to_collector: way, ..self }
     }
 
     /// What egress must not reach, as far as it is written down; no name is looked up.
@@ -60,7 +76,7 @@ impl OwnAddresses {
                 Err(_) => own.names.push(host.clone()),
             }
         }
-        for (host, port) in &self.proxies {
+        for (host, port) in self.proxies.iter().chain(&self.collector) {
             match host.parse() {
                 Ok(ip) => own.listeners.push(SocketAddr::new(ip, *port)),
                 Err(_) => own.servers.push((host.clone(), *port)),
@@ -86,12 +102,26 @@ impl OwnAddresses {
             complete &= !found.is_empty();
             found.into_iter().for_each(|ip| add(&mut own, ip, *port));
         }
+        if let Some((egress, target)) = &self.to_collector
+            && names(self.collector.as_slice()).next().is_some()
+        {
+            let found = egress.places_of(target, LOOKUP_TIMEOUT).await;
+            complete &= !found.is_empty();
+            // One on the internet is open to everybody, and may share its address with receivers.
+            own.listeners.extend(found.into_iter().filter(|place| !is_public(place.ip())));
+        }
         (own, complete)
     }
 
     /// Keeps the guard's knowledge fresh until it is told to stop.
     pub async fn watch(self, egress: Egress, stop: CancellationToken) {
-        if names(&self.database).chain(names(&self.proxies)).next().is_none() {
+        let collector = self.collector.as_slice();
+        if names(&self.database)
+            .chain(names(&self.proxies))
+            .chain(names(collector))
+            .next()
+            .is_none()
+        {
             return;
         }
         let mut last = Own::default();
@@ -123,6 +153,11 @@ fn names(places: &[(String, u16)]) -> impl Iterator<Item = &(String, u16)> {
     places.iter().filter(|(host, _)| host.parse::<IpAddr>().is_err())
 }
 
+/// Whether an address can be reached from everywhere.
+fn is_public(ip: IpAddr) -> bool {
+    Guard::default().check_address(ip, 443).is_ok()
+}
+
 fn add(own: &mut Own, ip: IpAddr, port: u16) {
     own.listeners.push(SocketAddr::new(ip, port));
     own.addresses.push(ip);
@@ -138,7 +173,7 @@ async fn addresses(host: &str, port: u16) -> Vec<IpAddr> {
     match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
         Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
         Ok(Err(error)) => {
-            debug!(host, %error, "the database's name does not resolve");
+            debug!(host, %error, "a name of this installation does not resolve");
             Vec::new()
         }
         Err(_) => Vec::new(),
@@ -213,5 +248,22 @@ mod tests {
         assert_eq!(own.servers, [("proxy.invalid".to_owned(), 3130)]);
         assert!(own.addresses.is_empty() && own.names.is_empty(), "only their ports: {own:?}");
         assert_eq!(around.own(&egress(&urls[..2])).await, own);
+    }
+
+    #[tokio::test]
+    async fn a_collector_is_ours_on_its_port() {
+        let kind = StoreKind::Sqlite;
+        let store = config::Store { path: PathBuf::new(), kind, start_timeout: Duration::ZERO };
+        let own = |host: &str| {
+            let around = OwnAddresses::new(Vec::new(), &[], &store, []);
+            around.with_collector(Some((host.to_owned(), 4318)), None)
+        };
+        let by_address = own("10.0.0.9").own(&egress(&[])).await;
+        assert_eq!(by_address.listeners, ["10.0.0.9:4318".parse().expect("an address")]);
+        let by_name = own("collector.invalid").own(&egress(&[])).await;
+        assert_eq!(by_name.servers, [("collector.invalid".to_owned(), 4318)]);
+        assert!(by_name.addresses.is_empty() && by_name.names.is_empty(), "only its port");
+        assert!(is_public("1.1.1.1".parse().expect("an address")));
+        assert!(!is_public("10.0.0.9".parse().expect("an address")));
     }
 }

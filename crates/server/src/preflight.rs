@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::exit::{Code, Failure};
 use crate::push;
 use crate::storage::chain;
+use crate::telemetry::otlp;
 
 /// The hint for URLs that are closed.
 pub const OPEN_IT: &str = "egress.allow and egress.names allow what is denied by default";
@@ -23,6 +24,12 @@ pub fn way_out(config: &Config) -> anyhow::Result<Egress> {
     for (key, url) in config.dialects.iter().flat_map(|dialect| dialect.asks()) {
         egress.guard().check_url(url).map_err(|e| {
             Failure::new(Code::Config, format!("{key} cannot be asked: {e}")).hint(OPEN_IT)
+        })?;
+    }
+    if let Some(endpoint) = &config.telemetry.otlp.endpoint {
+        otlp::way_out(endpoint, &config.egress).map_err(|e| {
+            let message = format!("telemetry.otlp.endpoint cannot be used: {}", chain(&e));
+            Failure::new(Code::Config, message)
         })?;
     }
     if let Some(push) = &config.push {

@@ -9,7 +9,9 @@ use posthorn_access::Callers;
 use posthorn_dialects::{StartError, notificaties};
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
-use posthorn_engine::{Acting, EgressTransport, Engine, OutcomeStream, Parts, PushDelivery};
+use posthorn_engine::{
+    Acting, EgressTransport, Engine, OutcomeStream, Parts, PushDelivery, Tracer,
+};
 use posthorn_listener::Failures;
 use posthorn_push_node::Mailboxes;
 use posthorn_sealing::vault::{Vault, VaultKey};
@@ -33,6 +35,7 @@ use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
 use crate::surfaces::{self, Listeners, Served};
+use crate::telemetry::otlp::Otlp;
 use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
 use crate::tls;
@@ -148,6 +151,10 @@ async fn start(
     let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
     let extra_roots = config.egress.extra_roots.clone();
+    let collector = config.telemetry.otlp.place();
+    let otlp = Otlp::start(&config.telemetry.otlp, &config.egress, recorder.render())
+        .map_err(|e| Failure::new(Code::Config, chain(&e)))?;
+    patience += otlp.as_ref().map(Otlp::patience).unwrap_or_default();
     let Config { server, store, engine: options, disk, seal, telemetry, dialects, .. } = config;
     let (callbacks, given_key) = (config.callbacks, config.first_key);
 
@@ -155,13 +162,15 @@ async fn start(
     look_after_files(&store.path, &kept_keys, &config.secret_files);
     let opened = storage::open(&store).await?;
     let proxies = config.egress.proxies.values();
-    let own_addresses = OwnAddresses::new(listeners, &server.public_names, &store, proxies);
+    let own_addresses = OwnAddresses::new(listeners, &server.public_names, &store, proxies)
+        .with_collector(collector, otlp.as_ref().map(Otlp::way));
     egress.guard().set_own(own_addresses.own(&egress).await);
     let way_out = egress.clone();
     let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;
     let mailboxes = push.as_ref().map(push::Ports::mailboxes);
+    let tracer = otlp.as_ref().and_then(Otlp::tracer);
     let (engine, outcomes) =
-        start_engine(egress.clone(), options, vault, &opened, mailboxes.clone()).await?;
+        start_engine(egress.clone(), options, vault, &opened, mailboxes.clone(), tracer).await?;
     let by_config = engine.acting(Acting::CONFIG);
     callbacks::keep(&by_config, outcomes, callbacks.as_ref()).await?;
     let listener = ports::open(socket, LISTEN)?;
@@ -255,7 +264,7 @@ async fn start(
     if let Some(key) = shown {
         introduce(&key, address, &url, loopback_open);
     }
-    Ok(Running { engine, opened, serving, push, stop, patience })
+    Ok(Running { engine, opened, serving, push, otlp, stop, patience })
 }
 
 /// Setup files and what is to be sent again come in over the native API, and are the dialect's to understand.
@@ -323,6 +332,7 @@ async fn start_engine(
     vault: Vault,
     opened: &Opened,
     mailboxes: Option<Mailboxes>,
+    tracer: Option<Arc<dyn Tracer>>,
 ) -> anyhow::Result<(Engine, OutcomeStream)> {
     let parts = Parts {
         store: opened.store(),
@@ -331,6 +341,7 @@ async fn start_engine(
         vault: Arc::new(vault),
         clock: Arc::new(WallClock),
         seed: rand::random(),
+        tracer,
         options,
     };
     Engine::start_followed(parts).await.map_err(|e| explain_engine(&e).into())

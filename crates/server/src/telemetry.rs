@@ -1,6 +1,7 @@
-//! Logs and metrics: set up once, before anything else speaks.
+//! Logs, metrics and traces: set up once, before anything else speaks.
 
 mod lines;
+pub mod otlp;
 
 use std::io::IsTerminal;
 use std::sync::Arc;

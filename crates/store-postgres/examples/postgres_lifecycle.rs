@@ -155,6 +155,7 @@ impl Bench {
             deliver_at: None,
             retention: None,
             expunged_at: None,
+            trace: None,
         };
         let lane = self
             .settings

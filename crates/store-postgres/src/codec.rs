@@ -10,7 +10,7 @@ use posthorn_domain::{
     AgentId, Attempt, CancelReason, ChannelId, DeadReason, Delivery, DeliveryId, DeliveryState,
     Event, EventId, EventType, FailureCode, IdempotencyKey, JobId, KeyId, Lane, LaneKey, MessageId,
     NodeId, Outcome, RedriveId, SentRequest, Span, SubscriptionId, TenantId, Timestamp, Timings,
-    TopicName,
+    TopicName, TraceContext,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -297,6 +297,13 @@ pub(crate) fn event(row: &Row, key: &'static str) -> Result<Event, Corrupt> {
             Some(_) => Some(Span::from_millis(reader.number("retention")?)),
         },
         expunged_at: reader.time_maybe("expunged_at")?,
+        trace: match reader.get::<Option<&[u8]>>("trace")? {
+            None => None,
+            Some(bytes) => Some(
+                TraceContext::from_bytes(bytes)
+                    .ok_or_else(|| reader.corrupt("trace", "no place in a trace"))?,
+            ),
+        },
     })
 }
 

@@ -138,6 +138,7 @@ struct Columns<'b> {
     publisher_id: Vec<Option<&'b str>>,
     deliver_at: Vec<Option<i64>>,
     retention: Vec<Option<i64>>,
+    trace: Vec<Option<Vec<u8>>>,
     expiring: Expiring,
     scheduled: Scheduled<'b>,
     delivery: DeliveryColumns<'b>,
@@ -234,6 +235,7 @@ impl<'b> Columns<'b> {
         self.publisher_id.push(event.publisher_id.as_ref().map(|id| id.as_str()));
         self.deliver_at.push(event.deliver_at.map(Timestamp::as_millis));
         self.retention.push(event.retention.map(|r| r.as_millis().try_into().unwrap_or(i64::MAX)));
+        self.trace.push(event.trace.map(|trace| trace.to_bytes().to_vec()));
         if let Some(at) = event.expires_at() {
             self.expiring.tenant.push(event.tenant.into());
             self.expiring.id.push(event.id.into());
@@ -263,7 +265,7 @@ impl<'b> Columns<'b> {
         self.last.push(count(self.delivery.id.len()));
     }
 
-    fn params(&self) -> [Param<'_>; 29] {
+    fn params(&self) -> [Param<'_>; 30] {
         let rows = &self.delivery;
         [
             &self.id,
@@ -295,6 +297,7 @@ impl<'b> Columns<'b> {
             &self.retention,
             &rows.budget_began,
             &self.kind,
+            &self.trace,
         ]
     }
 }

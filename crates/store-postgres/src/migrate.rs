@@ -38,6 +38,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0019_series.sql"),
     include_str!("../migrations/0020_realms.sql"),
     include_str!("../migrations/0021_audit.sql"),
+    include_str!("../migrations/0022_trace.sql"),
     include_str!("../migrations/0023_replayed.sql"),
 ];
 /// The oldest server whose features are enough.

@@ -38,6 +38,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0018_rollups.sql"),
     include_str!("migrations/0019_realms.sql"),
     include_str!("migrations/0020_audit.sql"),
+    include_str!("migrations/0021_trace.sql"),
 ];
 
 /// Brings the database to the newest version.

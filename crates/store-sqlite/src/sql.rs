@@ -82,8 +82,8 @@ pub(crate) const INSERT_KEY: &str = "insert into idempotency values (?1, ?2, ?3,
 
 pub(crate) const INSERT_EVENT: &str = "insert into event (id, tenant, accepted_at, first_seq, \
     deliveries, topic, event_type, attributes, key, content_type, payload, no, publisher_id, \
-    deliver_at, retention) \
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+    deliver_at, retention, trace) \
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 
 pub(crate) const INSERT_DELIVERY: &str = "insert into delivery (seq, id, event, tenant, \
     subscription, state, due_at, attempts, budget_base) values (?1, ?2, ?3, ?4, ?5, 0, ?6, 0, 0)";
@@ -370,7 +370,7 @@ macro_rules! event_columns {
             "select e.no, e.id, t.id, e.accepted_at, e.topic, e.event_type, e.attributes, e.key, \
              e.content_type, ",
             $payload,
-            ", e.publisher_id, e.deliver_at, e.retention, e.expunged_at",
+            ", e.publisher_id, e.deliver_at, e.retention, e.expunged_at, e.trace",
             $more,
             " from event e "
         )

@@ -153,6 +153,7 @@ pub fn event(tenant: TenantId) -> Event {
         deliver_at: None,
         retention: None,
         expunged_at: None,
+        trace: None,
     }
 }
 

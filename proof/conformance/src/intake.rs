@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthorn_domain::{DeliveryState, Event, LaneKey, Timestamp};
+use posthorn_domain::{DeliveryState, Event, LaneKey, Timestamp, TraceContext};
 
 use super::Fixture;
 use super::builders::{Setting, at, delivery, event, idempotency, topic};
@@ -35,6 +35,7 @@ pub async fn event_is_stored_as_it_was(fixture: &dyn Fixture) {
         content_type: "application/octet-stream".to_owned(),
         payload: Bytes::from((0..=255).cycle().take(70_000).collect::<Vec<u8>>()),
         accepted_at: at(-5),
+        trace: TraceContext::from_bytes(&[7; 24].into_iter().chain([1]).collect::<Vec<u8>>()),
         ..event(setting.tenant)
     };
     let bare = Event { payload: Bytes::new(), ..event(setting.tenant) };

@@ -54,6 +54,7 @@ pub mod scheduling;
 pub mod telling;
 #[cfg(test)]
 mod tests;
+pub mod traces;
 pub mod upgrade;
 pub mod work;
 
@@ -397,6 +398,10 @@ macro_rules! conformance_suite {
                 rollups_survive_reopening
                 writers_at_once_lose_nothing
                 unfinished_deliveries_are_counted_by_subscription
+            }
+            traces {
+                traces_come_back_as_they_were
+                work_comes_with_its_trace
             }
             queries {
                 tenants_do_not_see_each_other

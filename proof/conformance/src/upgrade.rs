@@ -316,6 +316,7 @@ async fn publish_for(
         deliver_at,
         retention: None,
         expunged_at: None,
+        trace: None,
     };
     let delivery = |to| NewDelivery {
         id: delivery_id(number),

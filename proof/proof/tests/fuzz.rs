@@ -55,6 +55,7 @@ targets! {
     filters_and_policies_hold "documents";
     published_events_hold "publish";
     published_cloudevents_hold "cloudevent";
+    traces_of_publishers_hold "traceparent";
     callback_targets_hold "callback-target";
     senders_of_push_messages_hold "push-sender";
     parameters_of_push_messages_hold "push-parameters";

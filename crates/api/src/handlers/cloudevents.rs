@@ -12,7 +12,7 @@ use posthorn_domain::cloudevent::{
 };
 use posthorn_domain::limits::BATCH_EVENTS_MAX;
 use posthorn_domain::{
-    Event, EventType, Idempotency, IdempotencyKey, LaneKey, NameError, TopicName,
+    Event, EventType, Idempotency, IdempotencyKey, LaneKey, NameError, TopicName, TraceContext,
 };
 use posthorn_engine::Publish;
 use posthorn_sealing::encoding::Encoding;
@@ -185,6 +185,10 @@ fn understand(context: &Context, payload: Bytes, topic: Option<&TopicName>) -> R
         publisher_id: IdempotencyKey::new(&context.id).ok(),
         deliver_at: None,
         retention: None,
+        trace: match context.extensions.get(cloudevent::TRACEPARENT) {
+            Some(Scalar::Text(text)) => TraceContext::parse(text),
+            _ => None,
+        },
     };
     // Two CloudEvents with the same source and id are the same.
     let names = fingerprint(&[context.source.as_bytes(), context.id.as_bytes()]);

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use posthorn_domain::limits::BATCH_EVENTS_MAX;
 use posthorn_domain::{
     EventType, Idempotency, IdempotencyKey, LaneKey, NameError, Span, Timestamp, TopicName,
+    TraceContext,
 };
 use posthorn_engine::{Publish, Published};
 use serde::Deserialize;
@@ -27,6 +28,7 @@ use crate::respond;
 use crate::wire::PublishedView;
 
 const IDEMPOTENCY_HEADER: &str = "idempotency-key";
+const TRACE_HEADER: &str = "traceparent";
 const CONTENT_TYPE_DEFAULT: &str = "application/json";
 /// Longest content type of an event.
 const CONTENT_TYPE_BYTES_MAX: usize = 255;
@@ -68,7 +70,7 @@ struct Batch<T> {
 pub(crate) async fn one(mut call: Call) -> Answer {
     let tenant = call.tenant();
     let limit = call.api.options.body_bytes;
-    let publish = match Mode::of(&call.parts.headers)? {
+    let mut publish = match Mode::of(&call.parts.headers)? {
         Mode::Native => {
             refuse_topic(&call)?;
             let body = call.bytes(limit).await?;
@@ -90,6 +92,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
             }
         }
     };
+    publish.trace = join(publish.trace, trace_header(&call.parts.headers));
     let published = call.engine().publish(tenant, publish).await?;
     respond::json(StatusCode::ACCEPTED, &PublishedView::from(&published))
 }
@@ -162,13 +165,15 @@ pub(crate) async fn batch(mut call: Call) -> Answer {
             return Err(cloudevents::unsupported(detail));
         }
     };
+    let request = trace_header(&call.parts.headers);
     let mut understood = Vec::new();
     let mut results: Vec<Result<Published>> = Vec::new();
     // What is wrong with an item is its own affair: the others are published.
     let mut places = Vec::new();
     for (place, item) in read.into_iter().enumerate() {
         match item {
-            Ok(publish) => {
+            Ok(mut publish) => {
+                publish.trace = join(publish.trace, request);
                 understood.push(publish);
                 places.push(place);
             }
@@ -274,6 +279,7 @@ fn understand(item: Item<'_>, key: Option<IdempotencyKey>, body: &Bytes) -> Resu
         publisher_id: None,
         deliver_at,
         retention,
+        trace: None,
     };
     if let Some(key) = key {
         let fingerprint = publish.fingerprint();
@@ -303,6 +309,26 @@ fn check_content_type(text: Cow<'_, str>) -> Result<String> {
         return Ok(text.into_owned());
     }
     Err(Problem::field("content_type", "must be a media type such as application/json"))
+}
+
+/// The trace that a request belongs to. A header that breaks the rules, or is there twice, is none: a publisher is
+/// never refused because of it.
+fn trace_header(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut values = headers.get_all(TRACE_HEADER).iter();
+    let value = values.next()?;
+    if values.next().is_some() {
+        return None;
+    }
+    TraceContext::parse(value.to_str().ok()?)
+}
+
+/// The trace of an event. What it says itself wins over its request, which may be that of a relay or bring events
+/// of several traces; but in the same trace the request is the nearer step.
+fn join(own: Option<TraceContext>, request: Option<TraceContext>) -> Option<TraceContext> {
+    match (own, request) {
+        (Some(own), Some(request)) if own.trace != request.trace => Some(own),
+        (own, request) => request.or(own),
+    }
 }
 
 fn idempotency_header(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {

@@ -223,6 +223,10 @@ fn events() -> Value {
             "type": "string", "format": "date-time",
             "description": "When its payload was removed for good; absent while there is one",
         },
+        "trace_id": {
+            "type": "string", "pattern": "^[0-9a-f]{32}$",
+            "description": "The trace it belongs to (W3C Trace Context)",
+        },
     });
     let event_required = ["id", "topic", "type", "attributes", "content_type", "accepted_at"];
     let published_required = ["id", "accepted_at", "deliveries", "duplicate"];

@@ -259,6 +259,7 @@ async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answer
             deliver_at: None,
             publisher_id: None,
             retention: None,
+            trace: None,
         };
         // Until it is aborted: from inside, nothing is refused.
         loop {

@@ -180,6 +180,7 @@ impl Server {
             vault: Arc::new(Vault::new(vec![VaultKey::generate()]).unwrap()),
             clock,
             seed: [7; 32],
+            tracer: None,
             options: engine_options,
         })
         .await

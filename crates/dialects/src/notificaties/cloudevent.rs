@@ -102,6 +102,7 @@ impl CloudEvent {
             publisher_id: IdempotencyKey::new(&self.id).ok(),
             deliver_at: None,
             retention: None,
+            trace: None,
         })
     }
 

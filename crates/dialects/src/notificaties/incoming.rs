@@ -54,7 +54,8 @@ fn judge(
     }
     let id = Uuid::random(|| engine.dice());
     let made = message.publish(publish.topic, &body, id);
-    Ok(Publish { key: publish.key, idempotency: publish.idempotency, ..made })
+    let Publish { key, idempotency, trace, .. } = publish;
+    Ok(Publish { key, idempotency, trace, ..made })
 }
 
 fn as_cloudevent(engine: &Engine, tenant: TenantId, publish: Publish) -> Result<Publish, Error> {
@@ -67,7 +68,7 @@ fn as_cloudevent(engine: &Engine, tenant: TenantId, publish: Publish) -> Result<
     let filtered = filtered_names(engine, tenant);
     let made = event.publish(&body, &filtered).map_err(|problem| said(&problem))?;
     let idempotency = publish.idempotency.or(made.idempotency);
-    Ok(Publish { key: publish.key, idempotency, ..made })
+    Ok(Publish { key: publish.key, idempotency, trace: publish.trace, ..made })
 }
 
 /// The message itself: events with a second form beside it have it first.
@@ -124,6 +125,7 @@ pub(super) fn wants_cloudevent(
         deliver_at: None,
         retention: None,
         expunged_at: None,
+        trace: None,
     };
     let matching = engine.matches(&imagined)?;
     Ok(matching.iter().any(|view| {

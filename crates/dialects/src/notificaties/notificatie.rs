@@ -124,6 +124,7 @@ impl Notificatie {
             publisher_id: None,
             deliver_at: None,
             retention: None,
+            trace: None,
         }
     }
 

@@ -232,6 +232,7 @@ mod tests {
             deliver_at: None,
             retention: None,
             expunged_at: None,
+            trace: None,
         };
         let wants = |kenmerken: &[(&str, &str)], urls: &[(&str, &str)]| {
             let pairs = kenmerken.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));

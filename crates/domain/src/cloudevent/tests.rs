@@ -125,6 +125,7 @@ fn event(attributes: BTreeMap<String, String>, payload: &'static [u8]) -> Event 
         deliver_at: None,
         retention: None,
         expunged_at: None,
+        trace: None,
     }
 }
 

@@ -25,6 +25,7 @@ fn event(event_type: &str, attributes: &[(&str, &str)], payload: &str) -> Event 
         deliver_at: None,
         retention: None,
         expunged_at: None,
+        trace: None,
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     Auth, Backoff, BodySource, Breaker, CertificateChoice, DeadHead, Envelope, Failing, Handshake,
     Jitter, Lease, Limits, LogTemplates, MaxAge, Method, OnExhausted, OnPermanent, OnRefused,
     Order, OrderScope, Permanent, Policy, RequestPolicy, RetryAfter, Schedule, SignatureHeaders,
-    StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
+    StatusSet, ThumbprintHeader, TlsPolicy, TraceHeader, UrlPolicy,
 };
 use crate::{ProfileName, SecretName, Span, Template};
 
@@ -64,6 +64,7 @@ fn post() -> RequestPolicy {
         envelope: Envelope::None,
         source: None,
         handshake: Handshake::None,
+        traceparent: TraceHeader::None,
     }
 }
 

@@ -57,6 +57,9 @@ pub struct RequestPolicy {
     /// How the receiver is asked for permission when the subscription is saved.
     #[serde(default)]
     pub handshake: Handshake,
+    /// Whether requests carry the trace of their event in the header `traceparent`.
+    #[serde(default)]
+    pub traceparent: TraceHeader,
 }
 
 /// What the payload is wrapped in.
@@ -85,6 +88,18 @@ pub enum Handshake {
     None,
     /// With an OPTIONS request, as the CloudEvents webhook specification has it.
     Cloudevents,
+}
+
+/// Whether requests carry the trace of their event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum TraceHeader {
+    /// No: how a publisher traces its requests is not told to receivers.
+    #[default]
+    None,
+    /// As W3C Trace Context has it, when the event has a trace.
+    Send,
 }
 
 /// Where events of one family go.

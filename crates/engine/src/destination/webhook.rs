@@ -20,6 +20,7 @@ use crate::request::{
     self, AttemptLookup, BuildError, EventLookup, Redaction, as_sent, render_path,
 };
 use crate::tokens::{Lent, TokenError, Way, token_endpoint};
+use crate::trace;
 use crate::transport::{Deadlines, Outbound, Sent, UrlProblem};
 
 /// A URL that gets requests.
@@ -223,6 +224,10 @@ fn assemble(
     let handshake = values.policy.request.handshake;
     if let (Handshake::Cloudevents, Some(origin)) = (handshake, &around.origin) {
         outbound.headers.insert(REQUEST_ORIGIN, origin.to_header());
+    }
+    // A header of the policy's own wins.
+    if let Some(told) = trace::header(around, values.policy.request.traceparent, values.work) {
+        outbound.headers.entry(trace::TRACEPARENT).or_insert(told);
     }
     Ok((outbound, redaction))
 }

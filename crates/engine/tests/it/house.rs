@@ -169,6 +169,7 @@ impl House {
             vault: Arc::clone(&self.vault),
             clock,
             seed: [seed; 32],
+            tracer: None,
             options,
         };
         Engine::start(parts).await.expect("the engine starts")
@@ -191,6 +192,7 @@ pub(crate) fn publish(payload: &str, key: Option<&str>) -> Publish {
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        trace: None,
     }
 }
 

@@ -39,3 +39,4 @@ mod timeline;
 mod token_server;
 mod tokens;
 mod told_bounds;
+mod traces;

@@ -137,6 +137,7 @@ pub(crate) async fn engine_of(
         vault,
         clock: house.clock.clone(),
         seed: [seed; 32],
+        tracer: None,
         options: Options::default(),
     };
     Engine::start(parts).await.expect("the engine starts")

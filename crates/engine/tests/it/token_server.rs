@@ -44,6 +44,7 @@ async fn start() -> (Receiver, Engine, SubscriptionId) {
         vault: Arc::new(Vault::new(vec![VaultKey::generate()]).expect("one key")),
         clock,
         seed: [1; 32],
+        tracer: None,
         options: Options::default(),
     })
     .await

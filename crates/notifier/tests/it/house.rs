@@ -166,6 +166,7 @@ impl House {
             vault: Arc::clone(&self.vault),
             clock: self.clock.clone(),
             seed: [seed; 32],
+            tracer: None,
             options: Options::default(),
         };
         Engine::start(parts).await.expect("an engine")

@@ -1,9 +1,11 @@
 //! What a program sees that embeds Posthorn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn::domain::{Clock as _, DeadReason, DeliveryState, Span};
-use posthorn::engine::Error as EngineError;
+use parking_lot::Mutex;
+use posthorn::domain::{Clock as _, DeadReason, DeliveryState, Span, TraceContext, TraceId};
+use posthorn::engine::{Error as EngineError, TraceSpan, Tracer};
 use posthorn::{Builder, Error, Event, Outcome, Outcomes, Posthorn, Subscription, SystemClock};
 use serde_json::json;
 
@@ -122,6 +124,41 @@ async fn an_event_may_be_for_later_and_kept_for_less_long() {
         matches!(refused, Error::Engine(EngineError::Event { field: "retention", .. })),
         "{refused}"
     );
+    posthorn.shutdown().await;
+}
+
+/// Records everything.
+#[derive(Default)]
+struct Notes(Mutex<Vec<TraceSpan>>);
+
+impl Tracer for Notes {
+    fn samples(&self, _: TraceId, _: Option<bool>) -> bool {
+        true
+    }
+
+    fn ended(&self, span: TraceSpan) {
+        self.0.lock().push(span);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_records_the_traces_of_its_events() {
+    let receiver = Receiver::start("200 OK").await;
+    let notes = Arc::new(Notes::default());
+    let posthorn = open().in_memory().tracer(notes.clone()).build().await.expect("starts");
+    let mut outcomes = posthorn.outcomes();
+    posthorn.subscribe(Subscription::to(receiver.url.as_str())).await.expect("made");
+    let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    posthorn.publish(order(1).traceparent(header)).await.expect("committed");
+    posthorn.publish(order(2).traceparent("no trace")).await.expect("committed all the same");
+    for _ in 0..2 {
+        next(&mut outcomes).await;
+    }
+    let given = TraceContext::parse(header).expect("a place in a trace");
+    let spans = std::mem::take(&mut *notes.0.lock());
+    let own = spans.iter().filter(|span| span.trace == given.trace).count();
+    assert_eq!((own, spans.len()), (3, 6), "{spans:#?}");
+    assert!(spans.iter().any(|span| span.parent == Some(given.span)));
     posthorn.shutdown().await;
 }
 

@@ -163,7 +163,12 @@ fn redacted(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if key == "store.url" => Value::String(redact_url(text)),
         Value::Null => Value::Null,
-        value if key == "callbacks.hmac_secret" || key.starts_with("callbacks.headers.") => {
+        value
+            if key == "callbacks.hmac_secret"
+                || ["callbacks.headers.", "telemetry.otlp.headers."]
+                    .iter()
+                    .any(|section| key.starts_with(section)) =>
+        {
             let kept_elsewhere =
                 |text: &&str| text.starts_with("env:") || text.starts_with("file:");
             match value.as_str().filter(kept_elsewhere) {

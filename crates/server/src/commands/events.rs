@@ -15,7 +15,7 @@ const EVENTS: Noun = Noun {
     path: "events",
     columns: "ID id, TOPIC topic, TYPE type, KEY key, BYTES payload_bytes, AGE since:accepted_at, EXPUNGED since:expunged_at",
     fields: "id topic type attributes key publisher_id content_type accepted_at deliver_at \
-             retention expunged_at payload_bytes payload payload_base64",
+             retention expunged_at trace_id payload_bytes payload payload_base64",
 };
 
 /// List events, explain what became of one, publish one again, remove payloads

@@ -50,6 +50,9 @@ pub struct Args {
     /// How long to keep it once its deliveries have ended, e.g. 1h or 7d
     #[arg(long, value_name = "TIME")]
     retention: Option<String>,
+    /// The trace it belongs to, as the header `traceparent` of W3C Trace Context has it
+    #[arg(long, value_name = "TRACEPARENT")]
+    traceparent: Option<String>,
     /// Create the topic if it does not exist
     #[arg(long)]
     create_topic: bool,
@@ -85,6 +88,13 @@ struct Batch<'a> {
 }
 
 impl Args {
+    fn traced(&self, call: Call) -> Call {
+        match &self.traceparent {
+            Some(header) => call.header(HeaderName::from_static("traceparent"), header.clone()),
+            None => call,
+        }
+    }
+
     fn event<'a>(&'a self, payload: &'a RawValue, number: Option<u64>) -> Event<'a> {
         let attributes =
             self.attributes.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -134,6 +144,7 @@ async fn one(context: &Context, args: &Args, payload: &RawValue) -> anyhow::Resu
     if let Some(key) = &args.idempotency_key {
         call = call.header(HeaderName::from_static("idempotency-key"), key.clone());
     }
+    let call = args.traced(call);
     let answer = context.client.call(call).await?.json()?;
     if context.json {
         return Ok(terminal::json(&answer)?);
@@ -164,7 +175,7 @@ async fn many(context: &Context, args: &Args, payload: &RawValue) -> anyhow::Res
         let size = batch.min(args.count - sent);
         let events = (sent + 1..=sent + size).map(|n| args.event(payload, Some(n))).collect();
         let body = serde_json::to_vec(&Batch { events })?;
-        let call = Call::new(Method::POST, "/v1/events/batch").body(body);
+        let call = args.traced(Call::new(Method::POST, "/v1/events/batch").body(body));
         let answer = context.client.call(call).await?.json()?;
         for item in answer.get("items").and_then(Value::as_array).into_iter().flatten() {
             if item.get("status").and_then(Value::as_u64) == Some(202) {

@@ -19,11 +19,13 @@ pub const DEFAULTS: &str = include_str!("../../../../config/posthorn.default.yam
 /// What the names of overriding environment variables begin with.
 pub const ENV_PREFIX: &str = "POSTHORN__";
 /// The sections whose keys are chosen by the operator.
-const FREE_SECTIONS: [&[&str]; 4] = [
+const FREE_SECTIONS: [&[&str]; 6] = [
     &["profiles"],
     &["callbacks", "headers"],
     &["push", "broadcasts", "values"],
     &["egress", "proxies"],
+    &["telemetry", "otlp", "headers"],
+    &["telemetry", "otlp", "resource"],
 ];
 
 /// Which layer said something.

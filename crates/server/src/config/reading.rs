@@ -17,7 +17,7 @@ use super::{ConfigError, SecretFile, steps};
 
 /// Keys whose values are kept elsewhere; a star is any name or number. What is there is read into the place
 /// of the reference, before anybody reads the section.
-const KEPT_ELSEWHERE: [(&str, Kept); 10] = [
+const KEPT_ELSEWHERE: [(&str, Kept); 11] = [
     ("store.url", Kept::ReferenceOrText),
     ("egress.extra_roots", Kept::Path),
     ("egress.proxies.*.password", Kept::Reference),
@@ -28,6 +28,7 @@ const KEPT_ELSEWHERE: [(&str, Kept); 10] = [
     ("keys.bootstrap", Kept::Reference),
     ("seal.key", Kept::Reference),
     ("seal.former", Kept::Reference),
+    ("telemetry.otlp.headers.*", Kept::ReferenceOrText),
 ];
 
 /// What is written where something is kept elsewhere.

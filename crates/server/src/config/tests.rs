@@ -201,8 +201,15 @@ fn every_key_is_read_by_somebody() {
     for (path, _, _) in Layers::defaults().entries() {
         // Below these, names are chosen.
         let key = path.join(".");
-        if ["profiles", "callbacks.headers", "push.broadcasts.values", "egress.proxies"]
-            .contains(&key.as_str())
+        if [
+            "profiles",
+            "callbacks.headers",
+            "push.broadcasts.values",
+            "egress.proxies",
+            "telemetry.otlp.headers",
+            "telemetry.otlp.resource",
+        ]
+        .contains(&key.as_str())
         {
             continue;
         }

@@ -67,4 +67,5 @@ mod store_faults;
 mod tenants;
 mod tls;
 mod token_canary;
+mod tracing;
 mod verify;

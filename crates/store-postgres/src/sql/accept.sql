@@ -10,11 +10,11 @@ with event_in as materialized (
     from unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
         $8::bytea[], $9::int8[], $10::int8[], $11::text[], $12::bytea[], $13::int4[], $14::int4[],
-        $25::text[], $26::int8[], $27::int8[], $29::int8[]
+        $25::text[], $26::int8[], $27::int8[], $29::int8[], $30::bytea[]
     ) with ordinality as e(
         id, tenant, topic, type, attributes, key, content_type,
         payload, accepted_at, catalog, idempotency_key, fingerprint, first, last, publisher_id,
-        deliver_at, retention, kind, item
+        deliver_at, retention, kind, trace, item
     )
     left join tenant t on t.id = e.tenant
 ),
@@ -35,13 +35,13 @@ stored as materialized (
 event_new as (
     insert into event (
         id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, deliveries,
-        publisher_id, unwanted, deliver_at, retention, kind, tx
+        publisher_id, unwanted, deliver_at, retention, kind, trace, tx
     )
     select
         id, tenant, topic, type, attributes, key, content_type, payload, accepted_at,
         ($15::uuid[])[first:last], publisher_id, first > last, deliver_at, retention,
         -- Asked once for all rows: it is a text before it is a number.
-        kind, (select pg_current_xact_id()::text::int8)
+        kind, trace, (select pg_current_xact_id()::text::int8)
     from stored
 ),
 tally_new as (

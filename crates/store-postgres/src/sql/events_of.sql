@@ -2,7 +2,7 @@
 -- length of a large payload is known without reading it. Plan: primary key probes, partitions
 -- pruned.
 select id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, publisher_id,
-    deliver_at, retention, expunged_at
+    deliver_at, retention, expunged_at, trace
 from (
     select e.*, sum(octet_length(e.payload)) over (order by wanted.place) - octet_length(e.payload)
         as before

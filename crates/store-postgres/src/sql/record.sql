@@ -172,7 +172,7 @@ select
     null::text as topic, null::text as type, null::text as attributes, null::text as key,
     null::text as content_type, null::bytea as payload, null::int8 as accepted_at,
     null::text as publisher_id, null::int8 as deliver_at, null::int8 as retention,
-    null::int8 as expunged_at
+    null::int8 as expunged_at, null::bytea as trace
 from input i
 union all
 select
@@ -180,7 +180,7 @@ select
     p.id, p.event, p.subscription, p.tenant, p.lane, p.seq, p.state, p.at,
     p.attempts, p.budget_base, p.budget_began, p.revival, p.created_at, null, p.outcome,
     e.topic, e.type, e.attributes, e.key, e.content_type, e.payload, e.accepted_at, e.publisher_id,
-    e.deliver_at, e.retention, e.expunged_at
+    e.deliver_at, e.retention, e.expunged_at, e.trace
 from promoted p
 cross join lateral (
     select * from event where tenant = p.tenant and id = p.event limit 1

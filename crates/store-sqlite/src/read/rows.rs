@@ -6,7 +6,7 @@ use std::sync::Arc;
 use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
     Attempt, Delivery, DeliveryId, Event, EventId, FailureCode, LaneKey, Outcome, SentRequest,
-    Span, SubscriptionId, TenantId, Timings,
+    Span, SubscriptionId, TenantId, Timings, TraceContext,
 };
 use posthorn_store::Work;
 use rusqlite::{Connection, Row};
@@ -94,6 +94,13 @@ pub(crate) fn event(row: &Row<'_>) -> Result<Event, Corrupt> {
             Some(_) => Some(Span::from_millis(columns.number(12)?)),
         },
         expunged_at: columns.maybe_time(13)?,
+        trace: match columns.maybe_array::<{ TraceContext::BYTES }>(14)? {
+            None => None,
+            Some(bytes) => Some(
+                TraceContext::from_bytes(&bytes)
+                    .ok_or_else(|| columns.corrupt("no place in a trace"))?,
+            ),
+        },
     })
 }
 

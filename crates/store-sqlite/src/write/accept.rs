@@ -1,6 +1,6 @@
 //! Accepting events: the hotter half of the hot path.
 
-use posthorn_domain::{EventId, Timestamp};
+use posthorn_domain::{EventId, Timestamp, TraceContext};
 use posthorn_store::{Accepted, NewEvent, Placed};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -161,6 +161,7 @@ impl Statements<'_> {
             event.publisher_id.as_ref().map(|own| own.as_str()),
             event.deliver_at.map(Timestamp::as_millis),
             event.retention.map(|retention| int(retention.as_millis())),
+            event.trace.map(TraceContext::to_bytes),
         ])?;
         Ok(())
     }

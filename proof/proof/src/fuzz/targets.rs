@@ -12,6 +12,7 @@ mod response;
 mod signatures;
 mod sockets;
 mod texts;
+mod traces;
 mod url;
 
 /// One reader, under test.
@@ -28,7 +29,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -100,6 +101,12 @@ pub const TARGETS: [Target; 24] = [
         what: "a published CloudEvent, in every mode",
         run: cloudevents::check,
         words: cloudevents::WORDS,
+    },
+    Target {
+        name: "traceparent",
+        what: "the header traceparent",
+        run: traces::check,
+        words: traces::WORDS,
     },
     Target {
         name: "callback-target",

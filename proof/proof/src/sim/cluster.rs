@@ -59,6 +59,7 @@ impl Cluster {
                 vault: Arc::clone(&self.vault),
                 clock: Arc::new(clock),
                 seed: seed_bytes(world.plan.seed, &format!("engine {life}")),
+                tracer: None,
                 options: world.plan.options.clone(),
             })
             .await;

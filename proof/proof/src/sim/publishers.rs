@@ -100,6 +100,7 @@ impl Publisher {
             publisher_id: None,
             deliver_at,
             retention,
+            trace: None,
         }
     }
 

@@ -36,6 +36,7 @@ fn pending(of: u8, call: u64, number: u128, deliveries: u128) -> Pending {
         deliver_at: None,
         retention: None,
         expunged_at: None,
+        trace: None,
     };
     let found = |n| Match { subscription: SubscriptionId::new(Timestamp::MIN, n), lane: None };
     Pending {

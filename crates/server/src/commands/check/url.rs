@@ -79,7 +79,8 @@ fn guard(config: &ConfigArgs) -> anyhow::Result<Guard> {
         &config.server.public_names,
         &config.store,
         config.egress.proxies.values(),
-    );
+    )
+    .with_collector(config.telemetry.otlp.place(), None);
     let egress = Egress::new(config.egress).map_err(|e| {
         Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
     })?;

@@ -155,6 +155,7 @@ fn comes_back(event: &Understood) {
         deliver_at: None,
         retention: None,
         expunged_at: None,
+        trace: None,
     };
     Event::check_attributes(&whole.attributes).expect("attributes that can be kept");
     let never = || -> Result<String, ()> { panic!("an event that had a source has it") };

@@ -121,6 +121,7 @@ static EVENT: LazyLock<Event> = LazyLock::new(|| Event {
     deliver_at: None,
     retention: None,
     expunged_at: None,
+    trace: None,
 });
 
 /// A filter on the first line's word `filter`, a patch of the default policy otherwise.

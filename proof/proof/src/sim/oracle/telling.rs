@@ -79,6 +79,7 @@ impl Oracle {
             deliver_at: None,
             retention: None,
             expunged_at: None,
+            trace: None,
         };
         let candidate = Candidate::new(&event);
         self.subscriptions.iter().any(|(id, known)| {

@@ -55,6 +55,7 @@ fn event(n: u128) -> Arc<Event> {
         deliver_at: None,
         retention: None,
         expunged_at: None,
+        trace: None,
     })
 }
 
