@@ -212,8 +212,9 @@ async fn first_since(
         let at: i64 = row.try_get("at")?;
         Ok(if at < since.as_millis() { Some(row.try_get("tx")?) } else { None })
     };
-    // Its own transaction was heard of, so far.
-    let Some(mut low) = older(transaction(after).saturating_add(1)).await? else { return Ok(None) };
+    // Of its own transaction something was heard of, unless it stands before all of it.
+    let next = transaction(after).saturating_add(i64::from(after.row > 0));
+    let Some(mut low) = older(next).await? else { return Ok(None) };
     let mut high = end(client).await?;
     while low < high {
         // Above `low`, and at most `high`.
