@@ -253,7 +253,6 @@ impl Handle {
                 answers.push(Err(e));
                 continue;
             }
-            let id = self.chance.event_id(now);
             let (trace, publishing) = match &traced {
                 None => (publish.trace, None),
                 Some(traced) => traced.begin(id, publish.trace),

@@ -369,6 +369,7 @@ mod tests {
             deliver_at: None,
             retention: None,
             expunged_at: None,
+            trace: None,
         };
         let delivery = |n| NewDelivery {
             id: DeliveryId::new(NOW, n),

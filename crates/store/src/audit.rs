@@ -141,7 +141,8 @@ pub fn audit_page(
     listing: &Listing,
     looked_at: Vec<AuditEntry>,
 ) -> Page<AuditEntry> {
-    let left = looked_at.len() >= filter.looks(listing);
+    let looked = looked_at.len();
+    let left = looked >= filter.looks(listing);
     let last_seen = looked_at.last().map(|entry| entry.id);
     let mut items: Vec<AuditEntry> =
         looked_at.into_iter().filter(|entry| filter.wants(entry)).collect();
@@ -154,5 +155,6 @@ pub fn audit_page(
         None => items.last().map(|entry| audit_place(entry.id)),
     };
     let scanned_until = stopped.map(|id| id.made_at());
-    Page { items, first, last, more: full || left, scanned_until }
+    let places = items.iter().map(|entry| audit_place(entry.id)).collect();
+    Page { items, places, first, last, more: full || left, scanned_until, looked }
 }

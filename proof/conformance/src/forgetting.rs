@@ -81,6 +81,7 @@ pub async fn late_result_for_a_forgotten_delivery_is_superseded(fixture: &dyn Fi
         delivery: id,
         expected_attempts: 0,
         expected_revival: 0,
+        ordered: false,
         step: failed(at(50)),
         attempt: Some(attempt(id, 1, 500)),
         standing: None,

@@ -271,6 +271,7 @@ async fn finish(setting: &Setting, fence: Fence, work: &Work) -> Option<Work> {
         delivery: id,
         expected_attempts: 0,
         expected_revival: 0,
+        ordered: work.delivery.lane.is_some(),
         step: delivered(),
         attempt: Some(attempt(id, 1, 200)),
         standing: None,

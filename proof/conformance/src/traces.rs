@@ -28,7 +28,7 @@ async fn publish(setting: &Setting, trace: Option<TraceContext>, to: NewEvent) -
 /// Whoever asks for an event gets its trace as it was published, also from another handle later.
 pub async fn traces_come_back_as_they_were(fixture: &dyn Fixture) {
     let mut setting = Setting::new(fixture).await;
-    let ask = FollowAsk { tenants: vec![setting.tenant], after: None, limit: 100 };
+    let ask = FollowAsk { tenants: vec![setting.tenant], after: None, since: None, limit: 100 };
     let start = setting.store.events_after(ask).await.expect("a place").last;
     let mut published = Vec::new();
     for trace in traces() {
@@ -50,11 +50,12 @@ pub async fn traces_come_back_as_they_were(fixture: &dyn Fixture) {
         setting = setting.reopen(fixture).await;
     }
     // They may be shown a moment after their commit.
-    let ask = FollowAsk { tenants: vec![setting.tenant], after: Some(start), limit: 100 };
+    let ask =
+        FollowAsk { tenants: vec![setting.tenant], after: Some(start), since: None, limit: 100 };
     let mut followed = Vec::new();
     for _ in 0..500 {
         let page = setting.store.events_after(ask.clone()).await.expect("the log");
-        followed = page.items.iter().map(|found| found.item.trace).collect();
+        followed = page.items.iter().map(|found| found.item.event.trace).collect();
         if followed.len() == traces().len() {
             break;
         }

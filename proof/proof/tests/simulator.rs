@@ -46,6 +46,7 @@ fn planted_bugs_are_found() {
         "turns-in-circles",
         "push-without-payload",
         "replay-skips",
+        "job-trusts-old-catalog",
         "job-forgets-place",
         "told-without-cause",
         "cause-without-told",

@@ -31,7 +31,7 @@ pub(crate) fn events(conn: &Connection, ask: &FollowAsk) -> Result<Followed<Even
         let mut statement = conn.prepare_cached(sql::EVENT_LINE)?;
         let mut rows = statement.query([no])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let payload_bytes = Columns::of(row, "event", 0).number(14)?;
+        let payload_bytes = Columns::of(row, "event", 0).number(15)?;
         Ok(Some(EventLine { event: rows::event(row)?, payload_bytes }))
     })
 }
