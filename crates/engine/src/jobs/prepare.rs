@@ -98,7 +98,7 @@ impl Prepared {
     }
 
     /// Adds what was decided of the first rows of a page.
-    fn add(&mut self, page: Looked, decided: Vec<Option<Deed>>) {
+    fn add(&mut self, page: &Looked, decided: Vec<Option<Deed>>) {
         self.seen += decided.len();
         self.looked += page.looked;
         self.waits = page.waits;
@@ -205,7 +205,7 @@ impl Jobs {
             let (fits, listed) = self.fitting(job.tenant, &decided, room, &all).await?;
             decided.truncate(fits);
             all.listed += listed;
-            all.add(page, decided);
+            all.add(&page, decided);
             let full = all.is_full
                 || all.looked >= room.looks
                 || all.wanted() >= room.deeds
