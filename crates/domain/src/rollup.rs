@@ -430,13 +430,16 @@ mod tests {
         let (tenant, subscription) = (TenantId::new(at, 1), SubscriptionId::new(at, 2));
         let all = [
             RollupScope::Server,
+            RollupScope::Realm(RealmName::default()),
             RollupScope::Tenant(tenant),
             RollupScope::Subscription(subscription),
         ];
         for scope in all {
             assert_eq!(scope.to_string().parse(), Ok(scope));
         }
-        assert_eq!("realm:default".parse::<RollupScope>(), Err(UnknownScope));
+        for text in ["", "realm:", "realm:a b", "galaxy:default"] {
+            assert_eq!(text.parse::<RollupScope>(), Err(UnknownScope), "{text}");
+        }
         let minute = RollupStep::Minute.floor(at);
         assert_eq!(minute, Timestamp::from_millis(1_699_999_980_000));
         assert_eq!(RollupStep::Minute.floor(minute), minute);

@@ -624,7 +624,7 @@ async fn event_types_of_another_realm_tell_nothing() {
             send(path("secret.plan"), &key).await.expect_problem(404, "not_found");
         }
     }
-    assert_eq!(seen.len(), 6, "{seen:?}");
+    assert_eq!(seen.len(), 7, "{seen:?}");
     let list = server.ask("GET", "/v1/event-types").key(&key).await.expect(200);
     let names: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|i| &i["name"]).collect();
     assert!(!names.contains(&&json!("secret.plan")), "{list}");

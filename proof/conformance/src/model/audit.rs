@@ -3,7 +3,8 @@
 use posthorn_domain::AuditEntry;
 use posthorn_store::{Along, AuditFilter, Listing, Page, Prune, Refusal, audit_place};
 
-use super::{State, listed, plant};
+use super::pages::listed;
+use super::{State, plant};
 
 impl State {
     /// Refuses plans that are not of the present.

@@ -50,7 +50,7 @@ pub(super) fn all() -> Value {
                         "reason": {"type": "string", "description": "Why a subscription was disabled"},
                         "job": {"type": "string", "description": "The job that deletes a tenant"},
                         "kind": {"type": "string", "description": "Of a job or a certificate"},
-                        "left_out": {"const": true, "description": "There was more to say than fits"},
+                        "left_out": {"type": "boolean", "description": "Whether there was more to say than fits"},
                     },
                     "additionalProperties": true,
                     "description": "What else there is to say, such as `fields`, the names of those that were changed. \
