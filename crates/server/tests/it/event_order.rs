@@ -39,7 +39,7 @@ fn order_is_kept(on: On) {
     };
     until("all events in the stream", || told().len() == published.len());
     assert_eq!(told(), published, "the stream");
-    let listed = server.get("/v1/events?order=oldest&limit=100").expect(200);
+    let listed = server.call("GET", "/v1/events?order=oldest&limit=100").send().expect(200);
     let listed: Vec<&str> = listed["items"]
         .as_array()
         .expect("items")
