@@ -1,10 +1,10 @@
 //! Traces and metrics for an OpenTelemetry collector, by OTLP over HTTP with protobuf.
 //!
 //! # Theory of operation
-//! The engine tells [`Spans`] of every recorded step ([`Tracer`]); that puts it into a bounded queue and returns.
-//! One task takes steps out in batches, writes them as protobuf ([`spans`]) and posts them ([`sender`]). What finds
+//! The engine tells `Spans` of every recorded step ([`Tracer`]); that puts it into a bounded queue and returns.
+//! One task takes steps out in batches, writes them as protobuf (`spans`) and posts them (`sender`). What finds
 //! the queue full, and what the collector does not take, is counted and gone: nobody ever waits for a collector. A
-//! second task sends what `/metrics` shows every interval ([`figures`]).
+//! second task sends what `/metrics` shows every interval (`figures`).
 //!
 //! The collector's address is the operator's word. So it has a way out of its own, with a guard that opens this one
 //! port and nothing else; the guard of tenants does not know of it but as a place that is closed.
