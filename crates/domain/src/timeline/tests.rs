@@ -356,7 +356,7 @@ fn what_a_job_made_begins_when_it_was_made() {
         timeline(&known).iter().map(shown).collect()
     };
     let made = Delivery {
-        id: crate::DeliveryId::new(at(5_000), 1),
+        id: DeliveryId::new(at(5_000), 1),
         budget_began: at(5_001),
         ..ended(DELIVERED, 5_002)
     };
