@@ -73,12 +73,15 @@ impl Oracle {
         if !left.keys {
             self.keys.retain(|(of, _), _| *of != tenant);
         }
+        let ran = self.running_jobs().contains(&(tenant, bite.job));
         self.stop_work_of(tenant, bite, answer.state);
         if answer.state == JobState::Done {
             let rest = self.events.values().filter(|event| event.tenant == tenant).count();
             self.expect(rest == 0 && !left.keys, Invariant::I3, now, || {
                 format!("{tenant} is deleted, and {rest} of its events are left")
             });
+            // Whoever comes after the last bite tells nothing.
+            self.told_by_end(now, tenant, bite.ending.as_ref().filter(|_| ran), ran);
         }
     }
 
