@@ -51,9 +51,8 @@ fn order_is_kept(on: On) {
     let receiver = Receiver::new(200);
     let subscription = json!({
         "url": receiver.url("/"),
-        "filter": {"topics": ["orders"]},
         "policy": {"order": {"scope": "key"}},
-        "start": {"time": "2020-01-01T00:00:00Z"},
+        "start": {"event": published[0]},
     });
     let made = server.call("POST", "/v1/subscriptions").json(subscription).send();
     made.expect(201);
