@@ -91,8 +91,20 @@ impl Engine {
         };
         let (line, at) = (created(action, "delivery", &id, tenant), self.now());
         let write = |along| self.store().move_delivery(wish, tenant, id, at, along);
-        let moved = self.writing(None, Some(line), true, write).await;
+        // Else whoever clears away deliveries of operational events would make one more with each.
+        let tells = !self.is_operational(tenant, id).await?;
+        let moved = self.writing(None, Some(line), tells, write).await;
         moved.map_err(|e| Error::from(e).about("delivery"))
+    }
+
+    /// Whether a delivery is of an operational event. Where nobody listens that does not matter, and is not looked up.
+    async fn is_operational(&self, tenant: TenantId, id: DeliveryId) -> Result<bool> {
+        if !self.inner.teller.is_wanted(tenant) {
+            return Ok(false);
+        }
+        let Some(delivery) = self.store().delivery(tenant, id).await? else { return Ok(false) };
+        let event = self.store().event(tenant, delivery.event).await?;
+        Ok(event.is_some_and(|event| event.topic.is_reserved()))
     }
 
     async fn hand_over(&self, moved: Moved) -> Delivery {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthorn_domain::{ActorKind, AuditAction, AuditEntry, Filter, Home, Scope, Span, TenantId};
 use posthorn_engine::{Acting, Engine, Expunge, NewSubscription, Options, SubscriptionChange};
-use posthorn_store::{AuditFilter, EventFilter, Listing, Store};
+use posthorn_store::{AuditFilter, DeliveryFilter, EventFilter, Listing, StateKind, Store};
 use serde_json::{Value, json};
 
 use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
@@ -192,6 +192,30 @@ async fn telling_of_a_line_causes_no_more_lines_to_be_told() {
         "it has its line"
     );
     assert_eq!(stored(TENANT).await, 1);
+}
+
+/// Else whoever clears away what waits for an operational subscription would make one more with each.
+#[tokio::test(start_paused = true)]
+async fn what_is_done_to_deliveries_of_operational_events_has_its_line_and_is_not_told() {
+    let (house, engine) = House::open().await;
+    let ear = listen(&engine, TENANT, "https://ear/").await;
+    engine.pause_subscription(TENANT, ear).await.expect("paused");
+    topic(&engine).await;
+    let pending = async || {
+        let filter = DeliveryFilter { subscription: Some(ear), ..DeliveryFilter::default() };
+        let filter = DeliveryFilter { state: Some(StateKind::Pending), ..filter };
+        let page = house.store.deliveries(TENANT, filter, Listing::newest(10)).await;
+        page.expect("a list").items
+    };
+    let waiting = pending().await;
+    assert!(!waiting.is_empty());
+    for delivery in &waiting {
+        engine.cancel_delivery(TENANT, delivery.id).await.expect("cancelled");
+    }
+    assert!(pending().await.is_empty(), "nothing new came of it");
+    let all = lines(&house).await;
+    let cancelled = all.iter().filter(|line| line.action == AuditAction::DeliveryCancelled);
+    assert_eq!(cancelled.count(), waiting.len(), "each has its line");
 }
 
 /// Lines go when they are old enough.
