@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{ActorKind, AuditAction, AuditEntry, Filter, Home, Scope, Span, TenantId};
+use posthorn_domain::{
+    ActorKind, AuditAction, AuditEntry, Filter, Home, Scope, Span, SubscriptionId, TenantId,
+};
 use posthorn_engine::{Acting, Engine, Expunge, NewSubscription, Options, SubscriptionChange};
 use posthorn_store::{AuditFilter, DeliveryFilter, EventFilter, Listing, StateKind, Store};
 use serde_json::{Value, json};
@@ -149,7 +151,7 @@ async fn one_line_for_a_job_and_one_for_each_thing_that_is_changed_by_itself() {
     assert_eq!(told[3].detail["fields"], json!(["description"]));
 }
 
-async fn listen(engine: &Engine, tenant: TenantId, url: &str) {
+async fn listen(engine: &Engine, tenant: TenantId, url: &str) -> SubscriptionId {
     let filter =
         json!({"any_of": [{"topics": ["posthorn.operational"], "types": ["audit.recorded"]}]});
     let filter: Filter = serde_json::from_value(filter).expect("a filter");
@@ -158,7 +160,8 @@ async fn listen(engine: &Engine, tenant: TenantId, url: &str) {
         filter: Some(filter),
         ..NewSubscription::default()
     };
-    engine.create_subscription(tenant, new).await.expect("a subscription");
+    let made = engine.create_subscription(tenant, new).await.expect("a subscription");
+    made.0.subscription.id
 }
 
 /// A line is told once, and being told leads to no further one, even when whoever hears it is disabled for it.
