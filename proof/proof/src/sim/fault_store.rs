@@ -319,6 +319,7 @@ impl Store for FaultStore {
         along: Along,
     ) -> Result<Moved> {
         self.call(true, move |reach| {
+            let operational = reach.is_operational(tenant, delivery);
             let moved = reach.model.move_delivery(wish, tenant, delivery, at, along.clone());
             let (moved, now) = (at_once(moved), reach.world.now());
             let mut oracle = reach.world.oracle.lock();
@@ -337,7 +338,10 @@ impl Store for FaultStore {
                 }
             };
             drop(oracle);
-            reach.asked(moved.is_ok(), tenant, &along);
+            match operational {
+                true => reach.asked_quietly(moved.is_ok(), tenant, &along),
+                false => reach.asked(moved.is_ok(), tenant, &along),
+            }
             reach.moved(kind, tenant, delivery, &moved);
             moved
         })

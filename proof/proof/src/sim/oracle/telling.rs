@@ -218,6 +218,13 @@ impl Oracle {
         self.tell(now, told, None);
     }
 
+    /// What is done to operational events causes no more of them.
+    pub(crate) fn told_nothing(&mut self, now: Timestamp, tenant: TenantId, told: &[NewEvent]) {
+        self.expect(told.is_empty(), Invariant::I14, now, || {
+            format!("something is done to an operational event of {tenant}, and {told:?} is told")
+        });
+    }
+
     /// A job or a redrive has ended, or not, and this is told of it.
     pub(super) fn told_by_end(
         &mut self,
