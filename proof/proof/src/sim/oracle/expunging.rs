@@ -32,6 +32,8 @@ impl Oracle {
             (Ok(left), Some(known)) => Some((left, known)),
             (Err(Error::Refused(Refusal::NotFound)), None) => None,
             (Err(Error::Refused(Refusal::Unfinished)), Some(_)) if unfinished => None,
+            // What is told of it was planned on an older catalog; it is planned anew.
+            (Err(Error::Refused(Refusal::Stale)), _) => None,
             (other, known) => {
                 let known = known.map(|event| event.id);
                 let what = format!("{id} (known: {known:?}) was to be expunged: {other:?}");

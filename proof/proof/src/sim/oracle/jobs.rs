@@ -191,16 +191,19 @@ impl Oracle {
     fn had_to_fail(&mut self, now: Timestamp, id: JobId) {
         let Some(Known { job, .. }) = self.jobs.get(&id) else { return };
         let deleted = |id| self.subscriptions.get(id).is_none_or(|known| known.deleted);
-        let gone = match &job.work {
-            JobWork::Replay { subscription: Some(subscription), .. } => deleted(subscription),
-            JobWork::Deliver { event, subscription } => {
-                let there = self.events.contains_key(event) && !self.is_expunged(*event);
-                !there || deleted(subscription)
-            }
-            JobWork::Replay { subscription: None, .. }
-            | JobWork::Expunge { .. }
-            | JobWork::DeleteTenant => false,
-        };
+        // A tenant that is being deleted has nothing left, as far as its jobs go.
+        let leaving = self.is_closed(job.tenant);
+        let gone = leaving
+            || match &job.work {
+                JobWork::Replay { subscription: Some(subscription), .. } => deleted(subscription),
+                JobWork::Deliver { event, subscription } => {
+                    let there = self.events.contains_key(event) && !self.is_expunged(*event);
+                    !there || deleted(subscription)
+                }
+                JobWork::Replay { subscription: None, .. }
+                | JobWork::Expunge { .. }
+                | JobWork::DeleteTenant => false,
+            };
         let work = job.work.clone();
         self.expect(gone, Invariant::I14, now, || {
             format!("{id} has failed, and nothing of it is gone: {work:?}")
