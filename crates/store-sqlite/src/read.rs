@@ -1,5 +1,6 @@
 //! What readers do: one function for each question, inside one snapshot.
 
+pub(crate) mod ahead;
 pub(crate) mod audit;
 pub(crate) mod catalog;
 pub(crate) mod follow;

@@ -242,15 +242,17 @@ pub(crate) const EVENTS_WITH_DEAD: &str = "select event from dead_event \
 
 /// What decides whether a delivery may be meant, in its own row.
 pub(crate) const DELIVERY_GLANCE: &str =
-    "select tenant, subscription, state, outcome, event from delivery where seq = ?1";
+    "select seq, tenant, subscription, state, outcome, event from delivery where seq between ?1 and ?2 \
+     order by seq";
 
 /// The same of an attempt; a lookup in the few rows of subscriptions.
-pub(crate) const ATTEMPT_GLANCE: &str = "select s.tenant, a.subscription, a.started_at, a.manual, a.status, \
-    a.failure from attempt a cross join subscription s on s.no = a.subscription where a.no = ?1";
+pub(crate) const ATTEMPT_GLANCE: &str = "select a.no, s.tenant, a.subscription, a.started_at, a.manual, \
+    a.status, a.failure from attempt a cross join subscription s on s.no = a.subscription \
+    where a.no between ?1 and ?2 order by a.no";
 
 /// What decides whether an event is meant, without its payload.
-pub(crate) const EVENT_GLANCE: &str = "select tenant, accepted_at, topic, event_type, key, publisher_id, \
-    attributes, deliveries from event where no = ?1";
+pub(crate) const EVENT_GLANCE: &str = "select no, tenant, accepted_at, topic, event_type, key, publisher_id, \
+    attributes, deliveries from event where no between ?1 and ?2 order by no";
 
 /// A row of `tally`, or all of them.
 pub(crate) const COUNTS: &str = "select coalesce(sum(events), 0), coalesce(sum(pending), 0), \

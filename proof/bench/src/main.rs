@@ -38,7 +38,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///
 /// Every scenario also measures a bare baseline in the same run and prints the ratio. Data goes to stdout,
 /// everything else to stderr.
-#[derive(Parser, Debug)]
+#[derive(Parser, Clone, Debug)]
 #[command(name = "posthorn-bench", version, max_term_width = 100)]
 struct Args {
     /// What to measure.
@@ -50,6 +50,9 @@ struct Args {
     /// `sqlite` (a fresh folder, removed afterwards) or a `postgres://` URL of an empty database.
     #[arg(long, default_value = "sqlite")]
     store: String,
+    /// A second, empty `postgres://` database, to compare the history with.
+    #[arg(long, value_name = "URL")]
+    empty_store: Option<String>,
     /// How long each phase measures.
     #[arg(long, default_value_t = 10)]
     seconds: u64,

@@ -12,8 +12,8 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=16;
 /// stayed on disk while later ones filled the memory, a rate that was forgotten when another clock was ahead, a
 /// retry by hand whose reply came after the success of an attempt that had been under way, a receiver's wait that was
 /// shortened because another clock was ahead, and an attempt that was sent after its node had taken its leave.
-const FOUND: [u64; 12] =
-    [1488, 1509, 2537, 3543, 2461, 8022, 11914, 16328, 35311, 36706, 44274, 79629];
+const FOUND: [u64; 13] =
+    [1488, 1509, 2537, 3543, 2461, 8022, 9065, 11914, 16328, 35311, 36706, 44274, 79629];
 
 #[test]
 fn nothing_is_violated() {

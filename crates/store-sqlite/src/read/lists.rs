@@ -13,6 +13,7 @@ use posthorn_store::{
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::ahead::Ahead;
 use super::{queries, rows};
 use crate::codec::{Columns, state_of};
 use crate::error::{Corrupt, Failure};
@@ -50,6 +51,25 @@ fn last_row(conn: &Connection, list: List) -> Result<i64, Failure> {
     Ok(conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
+/// Which rows between two, both included, are worth reading: by their numbers, in rising order.
+fn between(
+    conn: &Connection,
+    sql: &str,
+    first: i64,
+    last: i64,
+    worth: impl Fn(&Row<'_>) -> Result<bool, Failure>,
+) -> Result<Vec<i64>, Failure> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query([first, last])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        if worth(row)? {
+            found.push(row.get(0)?);
+        }
+    }
+    Ok(found)
+}
+
 /// Visits the rows that a statement names, whose text ends with its order.
 fn visit_named<T>(
     conn: &Connection,
@@ -83,7 +103,8 @@ pub(crate) fn events(
     listing: &Listing,
 ) -> Result<Page<Event>, Failure> {
     let Some(owner) = queries::tenant_no(conn, tenant)? else { return Ok(Page::empty()) };
-    let mut look = |no: i64| look_at_event(conn, owner, filter, no);
+    let mut ahead = Ahead::new(listing.order);
+    let mut look = |no: i64| look_at_event(conn, owner, filter, &mut ahead, no);
     if filter.with_dead_letters {
         let (from, until) = bounds(listing);
         return visit_named(
@@ -136,12 +157,11 @@ fn look_at_event(
     conn: &Connection,
     tenant: i64,
     filter: &EventFilter,
+    ahead: &mut Ahead,
     no: i64,
 ) -> Result<Visit<Event>, Failure> {
-    let mut statement = conn.prepare_cached(sql::EVENT_GLANCE)?;
-    let mut rows = statement.query([no])?;
-    let Some(row) = rows.next()? else { return Ok(Visit::Other) };
-    if row.get::<_, i64>(0)? != tenant || !glance(row, filter)? {
+    let worth = |row: &Row<'_>| Ok(row.get::<_, i64>(1)? == tenant && glance(row, filter)?);
+    if !ahead.is_worth(no, |first, last| between(conn, sql::EVENT_GLANCE, first, last, worth))? {
         return Ok(Visit::Other);
     }
     let event = rows::event_by_no(conn, no)?;
@@ -159,15 +179,15 @@ fn glance(row: &Row<'_>, filter: &EventFilter) -> Result<bool, Failure> {
             _ => &[],
         })
     };
-    let (topic, kind, key, id) = (text(2)?, text(3)?, text(4)?, text(5)?);
+    let (topic, kind, key, id) = (text(3)?, text(4)?, text(5)?, text(6)?);
     Ok((filter.topics.is_empty()
         || filter.topics.iter().any(|own| own.as_str().as_bytes() == topic))
         && (filter.types.is_empty()
             || filter.types.iter().any(|own| own.as_str().as_bytes() == kind))
         && filter.key.as_ref().is_none_or(|own| own.as_str().as_bytes() == key)
         && filter.publisher_id.as_ref().is_none_or(|own| own.as_str().as_bytes() == id)
-        && (!filter.unwanted || row.get::<_, i64>(7)? == 0)
-        && filter.accepted.contains(Timestamp::from_millis(row.get(1)?))
+        && (!filter.unwanted || row.get::<_, i64>(8)? == 0)
+        && filter.accepted.contains(Timestamp::from_millis(row.get(2)?))
         && has_attributes(row, filter)?)
 }
 
@@ -175,11 +195,11 @@ fn has_attributes(row: &Row<'_>, filter: &EventFilter) -> Result<bool, Failure> 
     if filter.attributes.is_empty() {
         return Ok(true);
     }
-    let columns = Columns::of(row, "event", 1);
-    if columns.maybe_text(6)?.is_none() {
+    let columns = Columns::of(row, "event", 0);
+    if columns.maybe_text(7)?.is_none() {
         return Ok(false);
     }
-    let attributes: BTreeMap<String, String> = columns.json(6)?;
+    let attributes: BTreeMap<String, String> = columns.json(7)?;
     Ok(filter.attributes.iter().all(|(name, value)| attributes.get(name) == Some(value)))
 }
 
@@ -201,7 +221,8 @@ pub(crate) fn deliveries(
     };
     let unswept = is_unswept(conn, owner)?;
     let whose = Whose { tenant: owner, subscription, unswept };
-    let mut look = |seq: i64| look_at_delivery(conn, whose, filter, seq);
+    let mut ahead = Ahead::new(listing.order);
+    let mut look = |seq: i64| look_at_delivery(conn, whose, filter, &mut ahead, seq);
     let (from, until) = bounds(listing);
     if let Some(event) = filter.event {
         let Some(event) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
@@ -327,28 +348,28 @@ fn look_at_delivery(
     conn: &Connection,
     whose: Whose,
     filter: &DeliveryFilter,
+    ahead: &mut Ahead,
     seq: i64,
 ) -> Result<Visit<Delivery>, Failure> {
-    let glance = |row: &Row<'_>| -> rusqlite::Result<bool> {
-        let state: i64 = row.get(2)?;
+    let worth = |row: &Row<'_>| -> Result<bool, Failure> {
+        let state: i64 = row.get(3)?;
         let open = state < 2 && whose.unswept;
-        let outcome = row.get::<_, Option<i64>>(3)?.unwrap_or(NO_OUTCOME);
-        Ok(row.get::<_, i64>(0)? == whose.tenant
-            && whose.subscription.is_none_or(|wanted| row.get(1) == Ok(wanted))
+        let outcome = row.get::<_, Option<i64>>(4)?.unwrap_or(NO_OUTCOME);
+        let worth = row.get::<_, i64>(1)? == whose.tenant
+            && whose.subscription.is_none_or(|wanted| row.get(2) == Ok(wanted))
             && (open || state_of(state).is_some_and(|state| filter.wants_state(state)))
-            && filter.outcome.as_ref().is_none_or(|filter| wants_code(filter, outcome)))
-    };
-    let worth = conn
-        .prepare_cached(sql::DELIVERY_GLANCE)?
-        .query_row([seq], |row| Ok(if glance(row)? { Some(row.get::<_, i64>(4)?) } else { None }));
-    let Some(event) = worth.optional()?.flatten() else { return Ok(Visit::Other) };
-    // At the ends of a period there may be thousands that are not part of it.
-    if filter.created != Period::default() {
-        let sql = "select accepted_at from event where no = ?1";
-        let created = conn.prepare_cached(sql)?.query_row([event], |row| row.get(0))?;
-        if !filter.created.contains(Timestamp::from_millis(created)) {
-            return Ok(Visit::Other);
+            && filter.outcome.as_ref().is_none_or(|filter| wants_code(filter, outcome));
+        // At the ends of a period there may be thousands that are not part of it.
+        if !worth || filter.created == Period::default() {
+            return Ok(worth);
         }
+        let sql = "select accepted_at from event where no = ?1";
+        let event: i64 = row.get(5)?;
+        let created = conn.prepare_cached(sql)?.query_row([event], |row| row.get(0))?;
+        Ok(filter.created.contains(Timestamp::from_millis(created)))
+    };
+    if !ahead.is_worth(seq, |first, last| between(conn, sql::DELIVERY_GLANCE, first, last, worth))? {
+        return Ok(Visit::Other);
     }
     let delivery = rows::delivery_by_seq(conn, seq)?;
     Ok(if filter.wants(&delivery) { Visit::Item(delivery) } else { Visit::Other })
@@ -370,7 +391,8 @@ pub(crate) fn attempts(
             None => return Ok(Page::empty()),
         },
     };
-    let mut look = |no: i64| look_at_attempt(conn, (owner, subscription), filter, no);
+    let mut ahead = Ahead::new(listing.order);
+    let mut look = |no: i64| look_at_attempt(conn, (owner, subscription), filter, &mut ahead, no);
     if let Some(event) = filter.event {
         let Some(neighbours) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
         return attempts_of_event(conn, neighbours, listing, &mut look);
@@ -416,21 +438,21 @@ fn look_at_attempt(
     conn: &Connection,
     (tenant, subscription): (i64, Option<i64>),
     filter: &AttemptFilter,
+    ahead: &mut Ahead,
     no: i64,
 ) -> Result<Visit<AttemptLine>, Failure> {
-    let glance = |row: &Row<'_>| -> rusqlite::Result<bool> {
-        let outcome = match row.get::<_, Option<i64>>(4)? {
+    let worth = |row: &Row<'_>| -> Result<bool, Failure> {
+        let outcome = match row.get::<_, Option<i64>>(5)? {
             Some(status) => status,
-            None => build::failure(row.get_ref(5)?),
+            None => build::failure(row.get_ref(6)?),
         };
-        Ok(row.get::<_, i64>(0)? == tenant
-            && subscription.is_none_or(|wanted| row.get(1) == Ok(wanted))
-            && filter.started.contains(Timestamp::from_millis(row.get(2)?))
-            && filter.manual.is_none_or(|wanted| row.get(3) == Ok(wanted))
+        Ok(row.get::<_, i64>(1)? == tenant
+            && subscription.is_none_or(|wanted| row.get(2) == Ok(wanted))
+            && filter.started.contains(Timestamp::from_millis(row.get(3)?))
+            && filter.manual.is_none_or(|wanted| row.get(4) == Ok(wanted))
             && filter.outcome.as_ref().is_none_or(|filter| wants_code(filter, outcome)))
     };
-    let worth = conn.prepare_cached(sql::ATTEMPT_GLANCE)?.query_row([no], glance).optional()?;
-    if worth != Some(true) {
+    if !ahead.is_worth(no, |first, last| between(conn, sql::ATTEMPT_GLANCE, first, last, worth))? {
         return Ok(Visit::Other);
     }
     let mut statement = conn.prepare_cached(sql::ATTEMPT_LINE)?;

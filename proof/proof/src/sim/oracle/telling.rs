@@ -181,9 +181,21 @@ impl Oracle {
                 };
                 let old = self.subscriptions.get(&new.id).and_then(|known| known.current());
                 let was = old.is_some_and(|old| disabled(&old.subscription.status));
+                let tells = |kind: OperationalType| {
+                    told.iter().any(|new| new.event.event_type == kind.event_type())
+                };
                 match (was, disabled(&new.status)) {
                     (false, true) => {
                         (new.tenant, OperationalType::SubscriptionDisabled, false, None)
+                    }
+                    // Disabled once more, by whoever did not know of the first time; or changed by somebody.
+                    (true, true) => {
+                        let again = tells(OperationalType::SubscriptionDisabled);
+                        let kind = match again {
+                            true => OperationalType::SubscriptionDisabled,
+                            false => OperationalType::SubscriptionUpdated,
+                        };
+                        (new.tenant, kind, false, None)
                     }
                     (true, false) if new.status.is_active() => {
                         (new.tenant, OperationalType::SubscriptionRecovered, true, None)
