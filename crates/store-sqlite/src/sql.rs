@@ -241,8 +241,7 @@ pub(crate) const EVENTS_WITH_DEAD: &str = "select event from dead_event \
     where tenant = ?1 and event >= ?2 and event < ?3 order by event";
 
 /// What decides whether a delivery may be meant, in its own row.
-pub(crate) const DELIVERY_GLANCE: &str =
-    "select seq, tenant, subscription, state, outcome, event from delivery where seq between ?1 and ?2 \
+pub(crate) const DELIVERY_GLANCE: &str = "select seq, tenant, subscription, state, outcome, event from delivery where seq between ?1 and ?2 \
      order by seq";
 
 /// The same of an attempt; a lookup in the few rows of subscriptions.
