@@ -142,6 +142,7 @@ async fn a_link_that_nobody_redeems_in_time_is_worth_nothing() {
 async fn a_revoked_key_takes_its_sessions_and_links_along() {
     let house = House::new();
     let (one, two) = (house.engine(1).await, house.engine(2).await);
+    rest(10).await;
     let own = key(&one, Some(TENANT), &[Scope::Manage]).await;
     let other = key(&one, Some(TENANT), &[Scope::Manage]).await;
     let new = |key| NewPortalLink { key: Some(key), ..NewPortalLink::default() };
