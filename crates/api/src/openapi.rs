@@ -298,10 +298,6 @@ fn parameters() -> Value {
         "kind": query("kind", "Only events, or only attempts", json!({
             "type": "string", "enum": ["events", "attempts"],
         })),
-        "session-kind": query("kind", "Only sessions of the console, of the portal, or links that were not redeemed", json!({
-            "type": "string", "enum": posthorn_domain::SessionKind::ALL.map(posthorn_domain::SessionKind::as_str),
-        })),
-        "label": query("label", "Only sessions and links with this label", text.clone()),
         "scope": query("scope", "Whose figures; those of the server are for operators", json!({
             "type": "string", "enum": ["server", "tenant", "subscription"], "default": "tenant",
         })),
@@ -370,6 +366,13 @@ fn parameters() -> Value {
         "Only this action, or all that begin with this word",
         json!({"type": "string", "examples": ["subscription", "subscription.created"]}),
     );
+    let kinds = posthorn_domain::SessionKind::ALL.map(posthorn_domain::SessionKind::as_str);
+    all["session-kind"] = query(
+        "kind",
+        "Only sessions of the console, of the portal, or links that were not redeemed",
+        json!({"type": "string", "enum": kinds}),
+    );
+    all["label"] = query("label", "Only sessions and links with this label", text.clone());
     for (name, description) in cloudevent::HEADERS {
         all[name] = header(name, description, text.clone());
     }
