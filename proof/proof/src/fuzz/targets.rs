@@ -29,7 +29,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 25] = [
+pub const TARGETS: [Target; 26] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
