@@ -90,7 +90,7 @@ pub struct CursorList(List);
 
 /// All lists that have cursors.
 pub fn cursor_lists() -> &'static [CursorList] {
-    const ALL: [CursorList; 8] = [
+    const ALL: [CursorList; 9] = [
         CursorList(List::Events),
         CursorList(List::Topics),
         CursorList(List::Subscriptions),
@@ -99,6 +99,7 @@ pub fn cursor_lists() -> &'static [CursorList] {
         CursorList(List::Tenants),
         CursorList(List::Keys),
         CursorList(List::Certificates),
+        CursorList(List::Sessions),
     ];
     &ALL
 }

@@ -227,6 +227,10 @@ actions! {
     RedriveCancelled = "redrive.cancelled",
     JobCreated = "job.created",
     JobCancelled = "job.cancelled",
+    SessionOpened = "session.opened",
+    SessionEnded = "session.ended",
+    PortalLinkCreated = "portal_link.created",
+    PortalLinkRedeemed = "portal_link.redeemed",
 }
 
 impl AuditAction {

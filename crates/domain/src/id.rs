@@ -194,6 +194,11 @@ typed_id!(
     "nod"
 );
 
+typed_id!(
+    /// One session of pages, or a link that can be redeemed for one.
+    SessionId,
+    "ses"
+);
 impl AuditId {
     /// The next greater one.
     #[must_use]

@@ -44,6 +44,7 @@ mod redrive;
 mod rollup;
 mod schema;
 mod sent_request;
+mod session;
 pub mod setting;
 mod shard;
 mod span;
@@ -70,7 +71,7 @@ pub use filter::Filter;
 pub use footprint::footprint;
 pub use id::{
     AuditId, CertificateId, DeliveryId, EventId, IdParseError, JobId, KeyId, NodeId, RedriveId,
-    SubscriptionId, TenantId,
+    SessionId, SubscriptionId, TenantId,
 };
 pub use job::{Job, JobState, JobWork, ReplayStatus, Replayed, Selection};
 pub use labels::{Labels, LabelsError};
@@ -98,6 +99,10 @@ pub use rollup::{
     UnknownScope,
 };
 pub use sent_request::{SENT_REQUEST_BYTES_MAX, SentRequest};
+pub use session::{
+    Capability, Opener, SESSION_BACK_BYTES_MAX, SESSION_LABEL_BYTES_MAX, SESSION_NAME_BYTES_MAX,
+    Session, SessionKind, UnknownName,
+};
 pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};
 pub use span::{Span, SpanParseError};
 pub use stops::Stops;

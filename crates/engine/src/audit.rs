@@ -22,7 +22,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use posthorn_domain::{
     Actor, ActorKind, AuditAction, AuditEntry, AuditId, AuditObject, Home, Origin, RealmName,
-    TenantId, Timestamp,
+    Session, SessionKind, TenantId, Timestamp,
 };
 use posthorn_store::{Along, CatalogChange, Error as StoreError, Refusal, Result as StoreResult};
 use serde_json::{Map, Value, json};
@@ -111,6 +111,22 @@ impl Acting {
         address: Option<IpAddr>,
     ) -> Self {
         Self { who: Who::Session(id.into(), name.into(), home), surface, address }
+    }
+
+    /// Somebody who has shown nothing yet: what opens a session is done in the name of that session.
+    pub const fn visitor(surface: &'static str, address: Option<IpAddr>) -> Self {
+        Self { who: Who::Server, surface, address }
+    }
+
+    /// In the name of a session that is just opened, unless somebody else acts already.
+    pub(crate) fn or_session(&self, session: &Session) -> Self {
+        if !matches!(self.who, Who::Server) {
+            return self.clone();
+        }
+        let pages = if session.kind == SessionKind::Console { "console" } else { "portal" };
+        let surface = if self.surface == Self::SERVER.surface { pages } else { self.surface };
+        let (id, home) = (session.id.to_string(), session.home.clone());
+        Self::session(&id, &session.name, home, surface, self.address)
     }
 
     fn actor(&self) -> Actor {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    CatalogVersion, Certificate, CertificateId, CertificateKind, Scope, Span, TenantId, Thumbprint,
-    Timestamp,
+    CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, Scope, Span, TenantId,
+    Thumbprint, Timestamp,
 };
 use posthorn_egress::{
     CertificateFacts, Identity, authority_facts, certificate_facts, certificates_only,
@@ -288,6 +288,7 @@ impl Engine {
         self.change(CatalogChange::RevokeCertificate { tenant, id, at })
             .await
             .map_err(|e| e.about("certificate"))?;
+        self.tidy_sessions(KeyId::from_bytes(*id.as_bytes())).await;
         self.one_certificate(tenant, id)
     }
 
@@ -295,7 +296,9 @@ impl Engine {
     pub async fn delete_certificate(&self, tenant: TenantId, id: CertificateId) -> Result<()> {
         self.change(CatalogChange::DeleteCertificate { tenant, id })
             .await
-            .map_err(|e| e.about("certificate"))
+            .map_err(|e| e.about("certificate"))?;
+        self.tidy_sessions(KeyId::from_bytes(*id.as_bytes())).await;
+        Ok(())
     }
 
     /// Who showed a certificate with this thumbprint to a proxy we believe? One that has an owner

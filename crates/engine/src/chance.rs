@@ -2,8 +2,8 @@
 
 use parking_lot::Mutex;
 use posthorn_domain::{
-    AuditId, CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SubscriptionId,
-    TenantId, Timestamp,
+    AuditId, CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SessionId,
+    SubscriptionId, TenantId, Timestamp,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -109,6 +109,7 @@ impl Chance {
         redrive_id -> RedriveId,
         job_id -> JobId,
         node_id -> NodeId,
+        session_id -> SessionId,
     }
 }
 

@@ -36,6 +36,7 @@ use crate::redriver::Redriver;
 use crate::rollups::Counting;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::seldom::Seldom;
+use crate::sessions::ComingSessions;
 use crate::tail::{self, Follower, Hints};
 use crate::tokens::Tokens;
 use crate::told::Teller;
@@ -111,6 +112,8 @@ pub(crate) struct Inner {
     pub(crate) matcher: Arc<Matcher>,
     pub(crate) teller: Arc<Teller>,
     pub(crate) keeper: Keeper,
+    /// Sessions of pages on their way into the store.
+    pub(crate) coming_sessions: ComingSessions,
     trials: Trials,
     /// Held from the look at who is told a secret to the commit: of a subscription that takes a profile
     /// and a profile that changes, one sees the other.
@@ -247,6 +250,7 @@ impl Engine {
             matcher: Arc::clone(&matcher),
             teller: Arc::clone(&teller),
             keeper,
+            coming_sessions: ComingSessions::default(),
             trials: Trials::new(options.admission.tests_per_minute),
             exposure_lock: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),

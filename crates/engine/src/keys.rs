@@ -153,11 +153,13 @@ impl Engine {
         Ok(used)
     }
 
-    /// Revokes a key; it opens nothing from now on. The last operator key is not revoked, nor the one
+    /// Revokes a key; it opens nothing from now on, and neither do sessions and links that were made with it. The last operator key is not revoked, nor the one
     /// that works longest: [`Error::LastOperatorKey`].
     pub async fn revoke_key(&self, id: KeyId) -> Result<()> {
         let at = self.now();
-        self.change(CatalogChange::RevokeKey { id, at }).await.map_err(|e| e.about("key"))
+        self.change(CatalogChange::RevokeKey { id, at }).await.map_err(|e| e.about("key"))?;
+        self.tidy_sessions(id).await;
+        Ok(())
     }
 
     /// Whether somebody can manage this server: there is an operator key that works.

@@ -27,6 +27,7 @@
 //!   transaction causes.
 //! * `waiting` says why a delivery has not been attempted yet, `timeline` what happened to it before,
 //!   `preview` what would be sent, `standing` how a subscription does.
+//! * `sessions` opens and ends sessions of pages, and says whose session a token opens.
 //! * `tail` tells whoever listens what happens, as it happens; `trace` tells whoever records traces.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
@@ -81,6 +82,7 @@ mod rollups;
 mod scheduler;
 mod seal;
 mod seldom;
+mod sessions;
 mod standing;
 mod subscriptions;
 mod tail;
@@ -132,6 +134,7 @@ pub use rehearsal::Rehearsal;
 pub use replays::{JOB_PER_SECOND_MAX, NewReplay, ReplayCount};
 pub use scheduler::{BreakerState, LiveState, Snapshot, SubscriptionState};
 pub use seal::Resealed;
+pub use sessions::{NewPortalLink, NewSession};
 pub use standing::{BlockedLane, LastHour, Standing};
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, Start, SubscriptionChange};
 pub use tail::{Heard, Tail, TailCursor, TailItem};

@@ -194,6 +194,7 @@ impl Maintenance {
                     if self.is_on_duty() {
                         self.report(self.sweep().await, "sweep");
                         self.report(self.prune().await, "prune");
+                        self.report(self.prune_sessions().await, "prune sessions");
                     }
                 }
             }
@@ -253,6 +254,16 @@ impl Maintenance {
                 })
                 .await?;
             if !pruned.more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes sessions of pages and links whose time is over.
+    async fn prune_sessions(&self) -> posthorn_store::Result<()> {
+        for _ in 0..BITES_MAX {
+            if self.store.prune_sessions(self.clock.now(), BITE).await? < BITE {
                 break;
             }
         }

@@ -41,6 +41,8 @@ pub struct Quotas {
     pub match_cost_per_second: u64,
     /// Subscriptions that name the topic of operational events.
     pub operational_subscriptions: usize,
+    /// Sessions of pages and portal links whose time is not over.
+    pub sessions: usize,
     /// Bytes of all event types of a realm, as they are in memory with schemas ready for use.
     #[serde(deserialize_with = "setting::bytes")]
     pub event_types_memory: usize,
@@ -57,6 +59,7 @@ impl Default for Quotas {
             match_cost_per_event: 64 << 20,
             match_cost_per_second: 256 << 20,
             operational_subscriptions: 20,
+            sessions: 1_000,
             event_types_memory: 64 << 20,
         }
     }

@@ -22,6 +22,7 @@ pub mod otp;
 pub mod p256;
 pub mod proxy_identity;
 pub mod push_headers;
+pub mod session_token;
 pub mod standard_webhooks;
 pub mod vapid;
 pub mod vault;

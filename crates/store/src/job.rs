@@ -25,7 +25,8 @@ pub struct Bite {
     pub expunges: Option<Expunges>,
     /// About how many rows of a tenant that is being deleted it removes, whatever they are. First all its
     /// subscriptions are deleted and its other jobs stopped; then its events go with all that belongs to them, then what
-    /// is left, and of its lines in the audit log all but the one that says that it was deleted. One event goes whole, so
+    /// is left (sessions of pages too), and of its lines in the audit log all but the one that says that it was deleted. One
+    /// event goes whole, so
     /// that a bite may be larger. When there is nothing left, the tenant is buried
     /// ([`CatalogChange::BuryTenant`](crate::CatalogChange::BuryTenant)) and the job is done. Where that is told
     /// (`ending`), it is done by a bite that found nothing to remove.

@@ -40,6 +40,7 @@ mod lease;
 pub mod push;
 mod query;
 mod rollup;
+mod session;
 mod work;
 
 use std::time::Duration;
@@ -48,7 +49,8 @@ use async_trait::async_trait;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
-    JobId, KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    JobId, KeyId, NodeId, Redrive, RedriveId, Session, SessionId, Shard, SubscriptionId, TenantId,
+    Timestamp,
 };
 
 pub use audit::{Along, AuditFilter, audit_page, audit_place, knows};
@@ -64,6 +66,7 @@ pub use query::{
     Page, Period, Place, Prune, Pruned, RedrivePage, StateKind,
 };
 pub use rollup::{MinuteRollup, Rollups, Series, SeriesAsk, TendRollups, add_up};
+pub use session::{EndSessions, SessionFilter, session_page, session_place};
 pub use work::{
     Advanced, Claim, DueSubscription, Entered, FailingSubscription, Moved, PendingAsk, Record,
     Recorded, Standing, Streak, Swept, Work,
@@ -411,6 +414,37 @@ pub trait Store: Send + Sync + 'static {
     /// and where lines are left out for another reason, it stops after a bounded search and says so
     /// ([`Page::scanned_until`]).
     async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>>;
+
+    // ---- sessions of pages -----------------------------------------------------------------------
+
+    /// Writes down a session or a link, with what goes along with it. No change of the catalog: no version moves. Refused
+    /// with `NotFound` when its tenant is unknown or is being deleted, and with `AlreadyExists` when there is one of this id.
+    async fn create_session(&self, session: Session, along: Along) -> Result<()>;
+
+    /// One session or link, also when its time is over. A look by its id: asked for every request of a page.
+    async fn session(&self, id: SessionId) -> Result<Option<Session>>;
+
+    /// Removes a link and creates the session it is redeemed for, in one transaction: `true` once for each link, however
+    /// many try at once. `false`, and nothing is changed and no line written, when there is no link of this id: redeemed by
+    /// somebody else, ended, or a session. Refused as [`Store::create_session`] says. Whether the time of the link is over
+    /// is the caller's affair.
+    async fn redeem_session(&self, link: SessionId, session: Session, along: Along)
+    -> Result<bool>;
+
+    /// Sessions and links by their ids, which begin with the time, or the other way round. Costs as little as
+    /// [`Store::audit`]: those of a tenant, or of a realm, are a range of an index; the rest of what is asked for is looked
+    /// at row by row, and a search that is too long stops and says so ([`Page::scanned_until`]).
+    async fn sessions(&self, which: SessionFilter, listing: Listing) -> Result<Page<Session>>;
+
+    /// How many sessions and links of a tenant there are whose time is not over at `at`. Looks at all that it has.
+    async fn count_sessions(&self, tenant: TenantId, at: Timestamp) -> Result<u64>;
+
+    /// Ends those that are meant, expired ones included: they are removed, and open nothing on any node from the
+    /// moment this returns. How many they were; when there was none, nothing goes along.
+    async fn end_sessions(&self, which: EndSessions, along: Along) -> Result<u64>;
+
+    /// Removes up to `limit` sessions and links whose time was over before this, those first that ended first; how many.
+    async fn prune_sessions(&self, expired_before: Timestamp, limit: usize) -> Result<usize>;
 
     // ---- maintenance ---------------------------------------------------------------------------
 

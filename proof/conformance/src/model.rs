@@ -6,6 +6,7 @@
 
 mod audit;
 mod catalog;
+mod checkers;
 mod deliveries;
 mod expunging;
 mod following;
@@ -16,6 +17,7 @@ pub mod plant;
 mod pruning;
 mod push;
 mod rollups;
+mod sessions;
 mod telling;
 mod tenants;
 
@@ -30,8 +32,8 @@ use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, AuditEntry, AuditId, CatalogVersion, Clock, Delivery, DeliveryId, DeliveryState,
-    Event, EventId, Job, JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard,
-    SubscriptionId, TenantId, Timestamp,
+    Event, EventId, Job, JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Session,
+    SessionId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use tokio::sync::Notify;
 
@@ -41,11 +43,11 @@ use leases::Leases;
 use pages::{listed, page, searched};
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
-    EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
-    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
-    RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups,
-    Work,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
+    Ending, Entered, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant,
+    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Record, Recorded, RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, SessionFilter,
+    StateKind, Store, Swept, TendRollups, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -94,6 +96,7 @@ pub(crate) struct State {
     jobs: BTreeMap<JobId, (Job, Option<Place>)>,
     rollups: rollups::Kept,
     audit: BTreeMap<AuditId, AuditEntry>,
+    sessions: BTreeMap<SessionId, Session>,
     seq: u64,
 }
 
@@ -132,39 +135,6 @@ impl ModelStore {
     /// Has something happen before each bite of a job, on all handles.
     pub fn before_bites(&self, before: BeforeBite) {
         *self.shared.before_bites.lock() = Some(before);
-    }
-
-    /// Every delivery there is, for checkers.
-    pub fn all_deliveries(&self) -> Vec<Delivery> {
-        let state = self.shared.state.lock();
-        state.rows.values().map(|row| state.seen(row)).collect()
-    }
-
-    /// Every attempt there is, for checkers.
-    pub fn all_attempts(&self) -> Vec<Attempt> {
-        self.shared.state.lock().attempts.values().flatten().cloned().collect()
-    }
-
-    /// Every subscription that was deleted, for checkers.
-    pub fn deleted_subscriptions(&self) -> Vec<SubscriptionId> {
-        self.shared.state.lock().catalog.deleted().collect()
-    }
-
-    /// Whether the tenant of a job has idempotency keys, for checkers.
-    pub fn has_keys_of_job(&self, job: JobId) -> bool {
-        let state = self.shared.state.lock();
-        let tenant = state.jobs.get(&job).map(|(job, _)| job.tenant);
-        tenant.is_some_and(|tenant| state.keys.keys().any(|(of, _)| *of == tenant))
-    }
-
-    /// One line of the audit log, for checkers.
-    pub fn line(&self, id: AuditId) -> Option<AuditEntry> {
-        self.shared.state.lock().audit.get(&id).cloned()
-    }
-
-    /// Every event there is, for checkers.
-    pub fn all_events(&self) -> Vec<Arc<Event>> {
-        self.shared.state.lock().events.values().cloned().collect()
     }
 }
 
@@ -545,6 +515,39 @@ impl Store for ModelStore {
 
     async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>> {
         Ok(self.shared.state.lock().lines(&filter, &listing))
+    }
+
+    async fn create_session(&self, session: Session, along: Along) -> Result<()> {
+        self.shared.state.lock().create_session(session, along)
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Option<Session>> {
+        Ok(self.shared.state.lock().sessions.get(&id).cloned())
+    }
+
+    async fn redeem_session(
+        &self,
+        link: SessionId,
+        session: Session,
+        along: Along,
+    ) -> Result<bool> {
+        self.shared.state.lock().redeem_session(link, session, along)
+    }
+
+    async fn sessions(&self, which: SessionFilter, listing: Listing) -> Result<Page<Session>> {
+        Ok(self.shared.state.lock().list_sessions(&which, &listing))
+    }
+
+    async fn count_sessions(&self, tenant: TenantId, at: Timestamp) -> Result<u64> {
+        Ok(self.shared.state.lock().count_sessions(tenant, at))
+    }
+
+    async fn end_sessions(&self, which: EndSessions, along: Along) -> Result<u64> {
+        self.shared.state.lock().end_sessions(&which, along)
+    }
+
+    async fn prune_sessions(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
+        Ok(self.shared.state.lock().prune_sessions(expired_before, limit))
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

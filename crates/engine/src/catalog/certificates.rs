@@ -60,7 +60,7 @@ impl CertificateView {
     }
 
     /// Whether it may be used at `now`; otherwise why not.
-    fn usable(&self, now: Timestamp) -> Result<(), &'static str> {
+    pub(crate) fn usable(&self, now: Timestamp) -> Result<(), &'static str> {
         let certificate = &self.certificate;
         certificate.usable(now)?;
         let facts = || certificate_facts(certificate.pem.as_bytes());

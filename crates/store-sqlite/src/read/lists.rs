@@ -368,7 +368,9 @@ fn look_at_delivery(
         let created = conn.prepare_cached(sql)?.query_row([event], |row| row.get(0))?;
         Ok(filter.created.contains(Timestamp::from_millis(created)))
     };
-    if !ahead.is_worth(seq, |first, last| between(conn, sql::DELIVERY_GLANCE, first, last, worth))? {
+    if !ahead
+        .is_worth(seq, |first, last| between(conn, sql::DELIVERY_GLANCE, first, last, worth))?
+    {
         return Ok(Visit::Other);
     }
     let delivery = rows::delivery_by_seq(conn, seq)?;

@@ -43,13 +43,15 @@ impl State {
             return Ok(Removed { rows, buried: None });
         }
         let rest = |state: &Self| {
-            state.keys.len() + state.redrives.len() + state.jobs.len() + state.audit.len()
+            let work = state.keys.len() + state.redrives.len() + state.jobs.len();
+            work + state.audit.len() + state.sessions.len()
         };
         let before = rest(self);
         self.keys.retain(|(of, _), _| *of != tenant);
         self.redrives.retain(|_, stored| stored.redrive.tenant != tenant);
         self.jobs.retain(|_, (other, _)| other.tenant != tenant || other.id == job.id);
         self.audit.retain(|_, line| line.tenant != Some(tenant) || line.outlives_its_tenant());
+        self.sessions.retain(|_, session| session.tenant() != Some(tenant));
         rows += before - rest(self);
         rows += self.catalog.strip(tenant, limit.saturating_sub(rows));
         // What is told of the end is the whole of it, so nothing else may have happened with it.

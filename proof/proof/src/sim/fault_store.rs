@@ -6,6 +6,7 @@
 //! nobody recalls a packet. The oracle is told at the moment of the effect.
 
 mod audit;
+mod checks;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -18,20 +19,20 @@ use posthorn_conformance::model::ModelStore;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
-    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, SubscriptionId,
-    TenantId, Timestamp,
+    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Session, SessionId, Shard,
+    SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
-    Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat,
-    Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
-    RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
+    Ending, Entered, Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed,
+    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Swept,
+    TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::oracle::Left;
 use super::world::{Link, World};
 
 /// One node's way to the store.
@@ -141,77 +142,6 @@ impl FaultStore {
             return Err(Error::Unknown { context: "the simulator says so", source: None });
         }
         answer
-    }
-}
-
-fn deliveries_of(told: &[NewEvent]) -> impl Iterator<Item = DeliveryId> {
-    told.iter().flat_map(|new| &new.deliveries).map(|delivery| delivery.id)
-}
-
-impl Reach {
-    /// Compares rows of the model with the account, right after an effect.
-    fn check_rows(&self, ids: impl Iterator<Item = (TenantId, DeliveryId)>) {
-        let now = self.world.now();
-        for (tenant, id) in ids {
-            let row = at_once(self.model.delivery(tenant, id)).unwrap_or(None);
-            self.world.oracle.lock().check_row(now, id, row.as_ref());
-        }
-    }
-
-    fn record(&self, batch: &[Record], rollups: Option<Rollups>) -> Result<Vec<Recorded>> {
-        let world = &self.world;
-        let answers = at_once(self.model.record_with(batch.to_vec(), rollups))?;
-        let now = world.now();
-        world.oracle.lock().recorded(now, batch, &answers);
-        for (record, answer) in batch.iter().zip(&answers) {
-            let said = match answer {
-                Recorded::Written { promoted } => (0, promoted.as_ref().map(|w| w.delivery.id)),
-                Recorded::Fenced => (1, None),
-                Recorded::Superseded => (2, None),
-                Recorded::Stale => (3, None),
-            };
-            let step = (record.step.state, record.step.due_at, record.step.charge);
-            world.note("record", &(self.link.life, record.delivery, step, said));
-        }
-        let mut all: Vec<_> = batch.iter().map(|record| record.delivery).collect();
-        all.extend(batch.iter().flat_map(|record| deliveries_of(&record.told)));
-        let tenants = world.oracle.lock().tenants_of(&all);
-        self.check_rows(tenants.into_iter());
-        Ok(answers)
-    }
-
-    /// A change of the catalog, and what was told of it.
-    fn changed(&self, change: &CatalogChange, told: &[NewEvent], version: CatalogVersion) {
-        let now = self.world.now();
-        let mut oracle = self.world.oracle.lock();
-        oracle.told_by_change(now, change, told);
-        oracle.changed(now, change, version);
-        drop(oracle);
-        self.check_told(told);
-    }
-
-    fn check_told(&self, told: &[NewEvent]) {
-        let ids: Vec<DeliveryId> = deliveries_of(told).collect();
-        let tenants = self.world.oracle.lock().tenants_of(&ids);
-        self.check_rows(tenants.into_iter());
-    }
-
-    fn check_ending(&self, ending: Option<&Ending>) {
-        self.check_told(ending.map_or(&[], |ending| &ending.told));
-    }
-
-    /// What the store has left after a bite of a deletion.
-    fn left_of(&self, job: JobId) -> Left {
-        Left {
-            events: self.model.all_events().iter().map(|event| event.id).collect(),
-            deleted: self.model.deleted_subscriptions(),
-            keys: self.model.has_keys_of_job(job),
-        }
-    }
-
-    fn moved(&self, kind: &'static str, tenant: TenantId, id: DeliveryId, moved: &Result<Moved>) {
-        self.world.note(kind, &(self.link.life, id, moved.is_ok()));
-        self.check_rows([(tenant, id)].into_iter());
     }
 }
 
@@ -555,6 +485,65 @@ impl Store for FaultStore {
 
     async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>> {
         self.call(false, move |reach| at_once(reach.model.audit(filter, listing))).await
+    }
+
+    async fn create_session(&self, session: Session, along: Along) -> Result<()> {
+        self.call(true, move |reach| {
+            let tenant = session.tenant();
+            let made = at_once(reach.model.create_session(session, along.clone()));
+            reach.check_line(made.is_ok(), tenant, &along);
+            made
+        })
+        .await
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Option<Session>> {
+        self.call(false, move |reach| at_once(reach.model.session(id))).await
+    }
+
+    async fn redeem_session(
+        &self,
+        link: SessionId,
+        session: Session,
+        along: Along,
+    ) -> Result<bool> {
+        self.call(true, move |reach| {
+            let tenant = session.tenant();
+            let redeemed = at_once(reach.model.redeem_session(link, session, along.clone()));
+            reach.check_line(matches!(redeemed, Ok(true)), tenant, &along);
+            redeemed
+        })
+        .await
+    }
+
+    async fn sessions(&self, which: SessionFilter, listing: Listing) -> Result<Page<Session>> {
+        self.call(false, move |reach| at_once(reach.model.sessions(which, listing))).await
+    }
+
+    async fn count_sessions(&self, tenant: TenantId, at: Timestamp) -> Result<u64> {
+        self.call(false, move |reach| at_once(reach.model.count_sessions(tenant, at))).await
+    }
+
+    async fn end_sessions(&self, which: EndSessions, along: Along) -> Result<u64> {
+        self.call(true, move |reach| {
+            let ended = at_once(reach.model.end_sessions(which.clone(), along.clone()));
+            // What goes with a key has the line of the key.
+            if !matches!(which, EndSessions::OfKey(_)) {
+                let tenant = along.audit.as_ref().and_then(|line| line.tenant);
+                reach.check_line(ended.as_ref().is_ok_and(|ended| *ended > 0), tenant, &along);
+            }
+            ended
+        })
+        .await
+    }
+
+    async fn prune_sessions(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
+        // Nobody opens sessions here, and the chores ask all the time: a shorter way keeps long runs affordable.
+        if self.reach.world.faults.lock().outage {
+            return Err(unavailable());
+        }
+        self.reach.link.passable().await;
+        self.reach.model.prune_sessions(expired_before, limit).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {
