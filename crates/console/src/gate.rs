@@ -114,7 +114,7 @@ pub(crate) async fn pass(
         }
     }
     if route.method != Method::GET {
-        let read = axum::body::to_bytes(body, console.options.body_bytes).await;
+        let read = axum::body::to_bytes(body, crate::FORM_BYTES_MAX).await;
         let Ok(bytes) = read else {
             let visit = Visit::new(console, arrival);
             let trouble = Trouble::Fault("the form is too large".to_owned());

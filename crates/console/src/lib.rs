@@ -36,26 +36,30 @@ use axum::body::Body;
 use axum::routing::{MethodFilter, get, on};
 use http::Request;
 use posthorn_access::Callers;
+use posthorn_domain::setting;
 use posthorn_engine::Engine;
+use serde::Deserialize;
 
-use visit::Visit;
-
-/// Knobs of the console.
-#[derive(Clone, Debug)]
+/// Knobs of the console, a section of the configuration.
+#[derive(Clone, Debug, Deserialize)]
 pub struct Options {
+    /// Whether there are pages at all.
+    pub enabled: bool,
     /// How long a login lasts.
+    #[serde(deserialize_with = "setting::some_time")]
     pub session_time: Duration,
     /// Where people open it, when that is not the address of the listener.
     pub public_url: Option<String>,
-    /// The largest form.
-    pub body_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { session_time: Duration::from_secs(8 * 3600), public_url: None, body_bytes: 2 << 20 }
+        Self { enabled: true, session_time: Duration::from_secs(8 * 3600), public_url: None }
     }
 }
+
+/// The largest form.
+pub(crate) const FORM_BYTES_MAX: usize = 2 << 20;
 
 /// What all pages share.
 pub(crate) struct Console {

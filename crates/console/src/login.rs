@@ -161,7 +161,8 @@ async fn open(
     let by = Acting::principal(principal, "console", peer.map(Peer::address));
     let (_, token) = console.engine.acting(by).open_session(new).await?;
     let kept = Kept::Seconds(console.options.session_time.as_secs());
-    Ok(cookie::write(cookie::SESSION, token.expose(), &kept, is_secure(console, peer)))
+    let token = String::from_utf8_lossy(token.expose());
+    Ok(cookie::write(cookie::SESSION, &token, &kept, is_secure(console, peer)))
 }
 
 fn is_secure(console: &Console, peer: Option<&Peer>) -> bool {
