@@ -3,8 +3,11 @@
 pub(crate) mod deliveries;
 pub(crate) mod delivery;
 pub(crate) mod events;
+pub(crate) mod jobs;
 pub(crate) mod overview;
 pub(crate) mod show;
+pub(crate) mod subscription;
+pub(crate) mod subscriptions;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -71,4 +74,25 @@ pub(crate) static ROUTES: &[PageRoute] = routes! {
     POST "/console/t/{tenant}/deliveries/{id}/retry" Manage delivery::retry;
     POST "/console/t/{tenant}/deliveries/{id}/cancel" Manage delivery::cancel;
     POST "/console/t/{tenant}/deliveries/{id}/forget" Manage delivery::forget;
+    GET "/console/t/{tenant}/dead-letters/redrive" Manage jobs::ask_redrive;
+    POST "/console/t/{tenant}/dead-letters/redrive" Manage jobs::redrive;
+
+    GET "/console/t/{tenant}/subscriptions" Read subscriptions::list;
+    GET "/console/t/{tenant}/subscriptions/new" Manage subscriptions::new;
+    POST "/console/t/{tenant}/subscriptions/new" Manage subscriptions::create;
+    GET "/console/t/{tenant}/subscriptions/{id}" Read subscription::one;
+    POST "/console/t/{tenant}/subscriptions/{id}/pause" Manage subscription::pause;
+    POST "/console/t/{tenant}/subscriptions/{id}/resume" Manage subscription::resume;
+    POST "/console/t/{tenant}/subscriptions/{id}/test" Manage subscription::test;
+    POST "/console/t/{tenant}/subscriptions/{id}/rotate" Manage subscription::rotate;
+    POST "/console/t/{tenant}/subscriptions/{id}/change" Manage subscription::change;
+    POST "/console/t/{tenant}/subscriptions/{id}/try" Manage subscription::try_filter;
+    POST "/console/t/{tenant}/subscriptions/{id}/replay" Manage subscription::replay;
+    POST "/console/t/{tenant}/subscriptions/{id}/delete" Manage subscription::delete;
+
+    GET "/console/t/{tenant}/jobs" Read jobs::list;
+    GET "/console/t/{tenant}/jobs/{id}" Read jobs::one;
+    POST "/console/t/{tenant}/jobs/{id}/cancel" Manage jobs::cancel;
+    GET "/console/t/{tenant}/redrives/{id}" Read jobs::one_redrive;
+    POST "/console/t/{tenant}/redrives/{id}/cancel" Manage jobs::cancel_redrive;
 };

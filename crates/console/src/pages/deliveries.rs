@@ -90,6 +90,7 @@ struct DeliveriesPage<'p> {
     pager: Pager,
     subscriptions: Vec<(String, String)>,
     dead_only: bool,
+    redrive: String,
     wrong: Option<(String, String)>,
 }
 
@@ -148,6 +149,10 @@ async fn show(visit: &Visit, dead_only: bool) -> Answer {
         frame: Frame::new(visit, place, title).await,
         tabs: if dead_only { Vec::new() } else { tabs(visit, counts) },
         pager: Pager::of(&list, &visit.query, &FILTER, now),
+        redrive: format!(
+            "{base}/dead-letters/redrive?{}",
+            visit.query.query(&["subscription", "reason"], &[])
+        ),
         base,
         visit,
         lines,
