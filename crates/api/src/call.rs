@@ -10,7 +10,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, header};
 use posthorn_access::{Caller, Callers, Denied, TENANT_HEADER, bearer};
-use posthorn_domain::{Home, RealmName, Scope, SubscriptionId, SubscriptionName, Tenant, TenantId};
+use posthorn_domain::{
+    Home, KeyId, RealmName, Scope, SubscriptionId, SubscriptionName, Tenant, TenantId,
+};
 use posthorn_engine::{Acting, Engine, Error as EngineError, Principal};
 use posthorn_listener::{Loan, Owner, Peer, body};
 use serde::de::DeserializeOwned;
@@ -192,6 +194,11 @@ impl Call {
     pub(crate) fn who(&self) -> String {
         let caller = self.caller.as_ref();
         caller.map(|caller| caller.principal.key.id.to_string()).unwrap_or_default()
+    }
+
+    /// The key that was shown, or what stands for the certificate.
+    pub(crate) fn key(&self) -> Option<KeyId> {
+        self.caller.as_ref().map(|caller| caller.principal.key.id)
     }
 
     pub(crate) fn is_operator(&self) -> bool {

@@ -328,10 +328,12 @@ codes! {
          create a key with a higher `rate_limit`."
 
     QUOTA_EXCEEDED 429 "quota_exceeded" "Quota exceeded"
-        "The tenant has reached its limit of unfinished deliveries. Nothing was published."
+        "The tenant has reached its limit of unfinished deliveries, or of sessions and portal links; \
+         `detail` says which. Nothing was published or created."
         "Retry after the seconds in `Retry-After`. Find subscriptions whose receivers fail \
-         (`posthorn deliveries list --state pending`), and fix, pause or delete them. Operators \
-         can raise admission.pending_per_tenant."
+         (`posthorn deliveries list --state pending`), and fix, pause or delete them; or end sessions \
+         that nobody needs (`posthorn sessions list`). Operators can raise \
+         admission.pending_per_tenant and quotas.sessions."
 
     TOO_MANY_FAILURES 429 "too_many_failures" "Too many failures"
         "Too many requests without a valid key came from this address within a minute. Requests \

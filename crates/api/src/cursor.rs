@@ -37,6 +37,7 @@ pub(crate) enum List {
     /// Deliveries in flight, whose places are of their own.
     InFlight = 14,
     Audit = 15,
+    Sessions = 16,
 }
 
 /// The cursor behind an item.

@@ -99,6 +99,7 @@ pub fn cursor_lists() -> &'static [CursorList] {
         CursorList(List::Tenants),
         CursorList(List::Keys),
         CursorList(List::Certificates),
+        CursorList(List::Sessions),
     ];
     &ALL
 }

@@ -105,6 +105,11 @@ pub struct Options {
     pub webhook_origins: Vec<AllowedOrigin>,
     /// What operators do with the Notificaties API, where that API is served.
     pub notificaties: Option<Notificaties>,
+    /// Scheme and host, and perhaps a path, by which customers know this server; without it, the scheme below and the
+    /// `Host` of each request.
+    pub portal_url: Option<String>,
+    /// Whether the listener serves https.
+    pub https: bool,
 }
 
 impl Default for Options {
@@ -118,6 +123,8 @@ impl Default for Options {
             identity: None,
             webhook_origins: Vec::new(),
             notificaties: None,
+            portal_url: None,
+            https: false,
         }
     }
 }

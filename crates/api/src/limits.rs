@@ -62,7 +62,7 @@ pub(crate) fn rate_limited(detail: &'static str, wait: Duration) -> Problem {
 }
 
 /// How long those over their quota are asked to wait: the count is put right about this often.
-const QUOTA_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const QUOTA_WAIT: Duration = Duration::from_secs(5);
 /// How long publishers wait for a disk: nothing changes there within moments.
 pub(crate) const DISK_WAIT: Duration = Duration::from_secs(30);
 

@@ -58,7 +58,7 @@ pub fn document() -> String {
     text
 }
 
-const TAGS: [(&str, &str); 19] = [
+const TAGS: [(&str, &str); 21] = [
     ("events", "Publish events and see their deliveries"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Which events are delivered where and how"),
@@ -75,6 +75,8 @@ const TAGS: [(&str, &str); 19] = [
     ("stream", "What happens, as it happens"),
     ("metrics", "What happened in the past, in figures"),
     ("audit", "Who changed what, when, and from where"),
+    ("portal", "Links for customers into the portal"),
+    ("sessions", "Who is in the console and the portal"),
     ("tenants", "The isolation boundary (operators)"),
     ("keys", "API keys (operators)"),
     ("server", "The server itself"),
@@ -129,6 +131,7 @@ fn operation(route: &Route) -> Value {
     let publishes = matches!(route.operation, "publishEvent" | "publishEvents");
     parameters.extend(route.query.iter().map(|name| match *name {
         "topic" if publishes => parameter_reference("cloudevent-topic"),
+        "kind" if route.operation == "listSessions" => parameter_reference("session-kind"),
         name => parameter_reference(name),
     }));
     match route.operation {
@@ -150,7 +153,7 @@ fn operation(route: &Route) -> Value {
     }
     if let Some(schema) = route.body {
         operation["requestBody"] = json!({
-            "required": schema != "SecretRotation",
+            "required": !matches!(schema, "SecretRotation" | "NewPortalLink"),
             "content": {"application/json": {"schema": reference(schema)}},
         });
         let content = &mut operation["requestBody"]["content"];
@@ -199,7 +202,7 @@ fn responses(route: &Route) -> Value {
         }}});
     }
     let location = json!({"schema": {"type": "string"}, "description": "URL of the new resource"});
-    if route.status == 201 && route.operation != "createKey" {
+    if route.status == 201 && !matches!(route.operation, "createKey" | "createPortalLink") {
         good["headers"] = json!({"Location": location});
     }
     if route.operation.starts_with("validate") {
@@ -363,6 +366,13 @@ fn parameters() -> Value {
         "Only this action, or all that begin with this word",
         json!({"type": "string", "examples": ["subscription", "subscription.created"]}),
     );
+    let kinds = posthorn_domain::SessionKind::ALL.map(posthorn_domain::SessionKind::as_str);
+    all["session-kind"] = query(
+        "kind",
+        "Only sessions of the console, of the portal, or links that were not redeemed",
+        json!({"type": "string", "enum": kinds}),
+    );
+    all["label"] = query("label", "Only sessions and links with this label", text.clone());
     for (name, description) in cloudevent::HEADERS {
         all[name] = header(name, description, text.clone());
     }

@@ -12,7 +12,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::codes::{self, ErrorCode};
 use crate::json::unquoted;
-use crate::limits::DISK_WAIT;
+use crate::limits::{DISK_WAIT, QUOTA_WAIT};
 use crate::respond;
 
 /// What every handler returns.
@@ -197,6 +197,9 @@ impl From<EngineError> for Problem {
             }
             EngineError::FanOut { .. } => Self::new(codes::FAN_OUT_EXCEEDED, text),
             EngineError::CatalogFull { .. } => Self::new(codes::CATALOG_QUOTA_EXCEEDED, text),
+            EngineError::SessionsFull { .. } => {
+                Self::new(codes::QUOTA_EXCEEDED, text).retry_after(QUOTA_WAIT)
+            }
             EngineError::TooLong { field, max } => {
                 Self::field(field, format!("must be at most {max} bytes"))
             }

@@ -10,8 +10,8 @@ use posthorn_domain::Scope;
 use crate::call::{Answer, Call};
 use crate::handlers::{
     audit, certificates, clients, deliveries, destinations, event_types, events, expunge, filters,
-    handshake, jobs, keys, notificaties, open, profiles, publish, realms, redrives, series, stream,
-    subscriptions, tenants, topics,
+    handshake, jobs, keys, notificaties, open, portal, profiles, publish, realms, redrives, series,
+    sessions, stream, subscriptions, tenants, topics,
 };
 
 /// Who may use a route.
@@ -354,6 +354,18 @@ routes! {
     GET "/v1/audit" REALM_READ "listAudit" "List who changed what, newest first" audit::list,
         query(&["tenant", "realm", "actor", "action", "object", "from", "until", "order", "cursor", "limit"]),
         gives(200, "AuditPage");
+
+    POST "/v1/portal/links" MANAGE "createPortalLink"
+        "Create a link into the portal of a tenant, for one of its customers; it works once"
+        portal::create_link, takes("NewPortalLink"), gives(201, "CreatedPortalLink");
+    GET "/v1/sessions" MANAGE "listSessions"
+        "List sessions of console and portal and links that were not redeemed, newest first"
+        sessions::list, query(&["kind", "label", "order", "cursor", "limit"]),
+        gives(200, "SessionPage");
+    DELETE "/v1/sessions" MANAGE "endSessions" "End all sessions of a tenant with a label"
+        sessions::end_labelled, query(&["label"]), gives(200, "EndedSessions");
+    DELETE "/v1/sessions/{id}" MANAGE "endSession" "End a session, or take a portal link back"
+        sessions::end, gives_nothing();
 
     POST "/v1/seal/rotate" OPERATOR "rotateSeal"
         "Seal the next batch of stored secrets with the current seal key" keys::rotate_seal,

@@ -278,7 +278,7 @@ mod tests {
         let text = serde_json::to_string(&session()).expect("a text");
         assert_eq!(
             text,
-            r#"{"id":"ses_00000004w8e008000000000007","kind":"link","token":"q6urq6urq6urq6urq6urq6urq6urq6urq6urq6urq6s=","opener":{"link":{"key":"key_00000000028e008000000000001"}},"name":"Ann","home":{"tenant":"ten_00000000000000000000000000"},"capabilities":["view","see_secret"],"label":"s-1","created_at":"1970-01-01T00:00:05Z","expires_at":"1970-01-01T00:05:05Z","lasts":3600000}"#
+            r#"{"id":"ses_00000004w8e008000000000007","kind":"link","token":"q6urq6urq6urq6urq6urq6urq6urq6urq6urq6urq6s=","opener":{"link":{"key":"key_0000000001e008000000000001"}},"name":"Ann","home":{"tenant":"ten_00000000000000000000000000"},"capabilities":["view","see_secret"],"label":"s-1","created_at":"1970-01-01T00:00:05.000Z","expires_at":"1970-01-01T00:05:05.000Z","lasts":3600000}"#
         );
         assert_eq!(serde_json::from_str::<Session>(&text).expect("its own text"), session());
     }

@@ -157,6 +157,17 @@ pub enum Error {
         /// How much there may be.
         limit: usize,
     },
+    /// The tenant has as many sessions of pages as it may have.
+    #[error(
+        "the tenant has {has} sessions and portal links; the limit is {limit} (quotas.sessions); end \
+         some, or wait until they expire"
+    )]
+    SessionsFull {
+        /// How many there are.
+        has: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// A text is longer than it may be.
     #[error("{field}: must be at most {max} bytes")]
     TooLong {

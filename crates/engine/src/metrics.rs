@@ -182,6 +182,7 @@ fn at_zero() {
                 "failing",
                 "heartbeat",
                 "prune",
+                "prune sessions",
                 "count",
                 "job",
                 "tail",

@@ -417,8 +417,7 @@ impl Engine {
             let has = self.store().count_sessions(tenant, self.now()).await?;
             let has = usize::try_from(has).unwrap_or(usize::MAX);
             if has.saturating_add(coming) > limit {
-                let (what, key) = ("sessions and portal links", "quotas.sessions");
-                return Err(Error::CatalogFull { what, key, has, limit });
+                return Err(Error::SessionsFull { has, limit });
             }
         }
         Ok(admitted)

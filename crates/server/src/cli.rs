@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::client::Access;
 use crate::commands::{
     Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events,
-    explain, filters, jobs, keys, listen, metrics, notificaties, profiles, push, realms, redrives,
-    seal, send, subscriptions, tenants, topics, verify,
+    explain, filters, jobs, keys, listen, metrics, notificaties, portal, profiles, push, realms,
+    redrives, seal, send, sessions, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -95,6 +95,12 @@ enum Command {
     /// List who changed what
     #[command(subcommand)]
     Audit(audit::Command),
+    /// Create links into the portal
+    #[command(subcommand)]
+    Portal(portal::Command),
+    /// List and end sessions of console and portal
+    #[command(subcommand)]
+    Sessions(sessions::Command),
     /// List, show, create, revoke and recover API keys
     #[command(subcommand)]
     Keys(keys::Command),
@@ -165,6 +171,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::EventTypes(command) => event_types::run(&context()?, &command).await?,
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
         Command::Audit(command) => audit::run(&context()?, &command).await?,
+        Command::Portal(command) => portal::run(&context()?, &command).await?,
+        Command::Sessions(command) => sessions::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Seal(command) => seal::run(&access, json, &command).await?,
         Command::Push(command) => push::run(&access, json, &command).await?,

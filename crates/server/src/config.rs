@@ -81,6 +81,8 @@ pub struct Config {
     pub log: Log,
     /// Metrics and traces.
     pub telemetry: Telemetry,
+    /// The pages for customers.
+    pub portal: Portal,
     /// Other systems' APIs.
     pub dialects: Vec<Box<dyn Dialect>>,
     /// Pages for operators.
@@ -142,6 +144,15 @@ pub struct Server {
     /// Its certificate; without one it speaks plain HTTP.
     #[serde(skip)]
     pub tls: Option<tls::ServerTls>,
+}
+
+/// The pages for customers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Portal {
+    /// How customers reach this server, for links.
+    #[serde(deserialize_with = "push::base_url")]
+    pub public_url: Option<String>,
 }
 
 /// How full the disk of the data directory may be, in percent; 100 means not to look.

@@ -201,6 +201,8 @@ async fn start(
         identity: Some(server.identity.clone()),
         webhook_origins: server.webhook_origins.clone(),
         notificaties,
+        portal_url: config.portal.public_url,
+        https: server.tls.is_some(),
     };
     let api = posthorn_api::surfaces(engine.clone(), options);
     let mut served = Served { api, dialects: router, ..Served::default() };

@@ -9,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
     AgentId, Attempt, CancelReason, ChannelId, DeadReason, Delivery, DeliveryId, DeliveryState,
     Event, EventId, EventType, FailureCode, IdempotencyKey, JobId, KeyId, Lane, LaneKey, MessageId,
-    NodeId, Outcome, RedriveId, SentRequest, Span, SubscriptionId, TenantId, Timestamp, Timings,
-    TopicName, TraceContext,
+    NodeId, Outcome, RedriveId, SentRequest, SessionId, Span, SubscriptionId, TenantId, Timestamp,
+    Timings, TopicName, TraceContext,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -94,6 +94,7 @@ uid!(
     MessageId,
     NodeId,
     RedriveId,
+    SessionId,
     SubscriptionId,
     TenantId
 );

@@ -44,6 +44,7 @@ mod metrics;
 mod migrate;
 mod moves;
 mod options;
+mod page_session;
 mod partition;
 mod prune;
 mod push;
@@ -69,14 +70,16 @@ use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
-    JobId, KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    JobId, KeyId, NodeId, Redrive, RedriveId, Session as PageSession, SessionId, Shard,
+    SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
-    EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing,
-    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
-    RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
+    Ending, Entered, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant,
+    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Swept,
+    TendRollups, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -317,6 +320,39 @@ impl Store for PostgresStore {
 
     async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>> {
         audit::list(&self.session, filter, listing).await
+    }
+
+    async fn create_session(&self, session: PageSession, along: Along) -> Result<()> {
+        page_session::create(&self.session, session, along).await
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Option<PageSession>> {
+        page_session::find(&self.session, id).await
+    }
+
+    async fn redeem_session(
+        &self,
+        link: SessionId,
+        session: PageSession,
+        along: Along,
+    ) -> Result<bool> {
+        page_session::redeem(&self.session, link, session, along).await
+    }
+
+    async fn sessions(&self, which: SessionFilter, listing: Listing) -> Result<Page<PageSession>> {
+        page_session::list(&self.session, which, listing).await
+    }
+
+    async fn count_sessions(&self, tenant: TenantId, at: Timestamp) -> Result<u64> {
+        page_session::count(&self.session, tenant, at).await
+    }
+
+    async fn end_sessions(&self, which: EndSessions, along: Along) -> Result<u64> {
+        page_session::end(&self.session, which, along).await
+    }
+
+    async fn prune_sessions(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
+        page_session::prune(&self.session, expired_before, limit).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

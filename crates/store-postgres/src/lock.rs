@@ -2,7 +2,7 @@
 //!
 //! | class | shared | exclusive | protects |
 //! |---|---|---|---|
-//! | tenant | accept, retry, redrive, job | catalog changes | fan-out belongs to the commit |
+//! | tenant | accept, retry, redrive, job, session | catalog changes | fan-out belongs to the commit |
 //! | lane | – | adding, ending, reviving members | commit order; one head; nobody forgotten |
 //! | shard | claim, record | taking a shard over | no late write after a take-over |
 //! | slot | – | a connection, for good | nobody else changes its rows of the tally |

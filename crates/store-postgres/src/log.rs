@@ -71,7 +71,8 @@ pub(crate) fn statements() -> Vec<(String, String)> {
     let lists = orders.into_iter().flat_map(|order| {
         let events = events::statements(order).into_iter();
         let lists = events.chain(deliveries::statements(order)).chain(attempts::statements(order));
-        lists.chain(crate::audit::statements(order))
+        let lists = lists.chain(crate::audit::statements(order));
+        lists.chain(crate::page_session::statements(order))
     });
     lists.chain(deliveries::skips()).collect()
 }

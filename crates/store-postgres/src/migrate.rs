@@ -40,6 +40,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0021_audit.sql"),
     include_str!("../migrations/0022_trace.sql"),
     include_str!("../migrations/0023_replayed.sql"),
+    include_str!("../migrations/0024_sessions.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

@@ -20,7 +20,7 @@ use crate::catalog::{self, Written};
 use crate::codec::{Uid, limit};
 use crate::failure::Outcome;
 use crate::session::{Param, execute, query};
-use crate::{audit, lock, sql, told};
+use crate::{audit, lock, page_session, sql, told};
 
 /// What went.
 #[derive(Default)]
@@ -66,6 +66,7 @@ pub(crate) async fn remove(
     let left = |removed: &Removed| limit(most.saturating_sub(removed.rows));
     removed.rows += keys(client, tenant, left(&removed)).await?;
     removed.rows += jobs(client, job, left(&removed)).await?;
+    removed.rows += page_session::forget(client, tenant, left(&removed)).await?;
     removed.rows += audit::forget(client, tenant, left(&removed)).await?;
     removed.rows += entries(client, tenant, left(&removed)).await?;
     // What is told of the end is the whole of it, so nothing else may have happened with it.

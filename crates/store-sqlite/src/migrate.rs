@@ -39,6 +39,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0019_realms.sql"),
     include_str!("migrations/0020_audit.sql"),
     include_str!("migrations/0021_trace.sql"),
+    include_str!("migrations/0022_sessions.sql"),
 ];
 
 /// Brings the database to the newest version.

@@ -9,4 +9,5 @@ pub(crate) mod lists;
 pub(crate) mod queries;
 pub(crate) mod rollups;
 pub(crate) mod rows;
+pub(crate) mod session;
 pub(crate) mod work;

@@ -518,6 +518,38 @@ pub(crate) const PRUNE_AUDIT: &str = "delete from audit where id in ( \
 pub(crate) const AUDIT_OF_TENANT: &str = "delete from audit where id in ( \
     select id from audit indexed by audit_tenant where tenant = ?1 and action <> ?2 limit ?3)";
 
+// ---- sessions of pages -----------------------------------------------------------------------
+
+pub(crate) const SESSION_PUT: &str = "insert into page_session (id, kind, tenant, realm, key, label, \
+    expires_at, document) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+pub(crate) const SESSION_FIND: &str = "select document from page_session where id = ?1";
+
+pub(crate) const SESSION_END: &str = "delete from page_session where id = ?1";
+
+pub(crate) const SESSIONS_OF_KEY: &str = "delete from page_session where id in ( \
+    select id from page_session indexed by page_session_key where key = ?1)";
+
+pub(crate) const SESSIONS_LABELLED: &str = "delete from page_session where id in ( \
+    select id from page_session indexed by page_session_label where tenant = ?1 and label = ?2)";
+
+pub(crate) const SESSIONS_OF_TENANT: &str = "delete from page_session where id in ( \
+    select id from page_session indexed by page_session_tenant where tenant = ?1 limit ?2)";
+
+/// All that a tenant has, which its quota bounds.
+pub(crate) const COUNT_SESSIONS: &str = "select count(*) from page_session \
+    indexed by page_session_tenant where tenant = ?1 and expires_at > ?2";
+
+/// The beginning of `page_session_expiry`.
+pub(crate) const SESSION_OVER: &str = "select 1 from page_session indexed by page_session_expiry \
+    where expires_at < ?1 limit 1";
+
+pub(crate) const PRUNE_SESSIONS: &str = "delete from page_session where id in ( \
+    select id from page_session indexed by page_session_expiry where expires_at < ?1 \
+    order by expires_at, id limit ?2)";
+
+// ---- recalls ---------------------------------------------------------------------------------
+
 /// Written in the order of versions.
 pub(crate) const INSERT_RECALL: &str = "insert into recall (version, subscription, delivery, \
     revival, at) values (?1, ?2, ?3, ?4, ?5)";

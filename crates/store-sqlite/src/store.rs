@@ -11,14 +11,16 @@ use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, AuditEntry, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
-    JobId, KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
+    JobId, KeyId, NodeId, Redrive, RedriveId, Session, SessionId, Shard, SubscriptionId, TenantId,
+    Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered,
-    Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat,
-    Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
-    RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
+    Ending, Entered, Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed,
+    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Swept,
+    TendRollups, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -468,6 +470,51 @@ impl Store for SqliteStore {
 
     async fn audit(&self, filter: AuditFilter, listing: Listing) -> Result<Page<AuditEntry>> {
         self.read(move |conn| read::audit::audit(conn, &filter, &listing)).await
+    }
+
+    async fn create_session(&self, session: Session, along: Along) -> Result<()> {
+        let weight = write::audit::weight(&along);
+        self.write(weight, move |writer| write::session::create(writer, &session, &along)).await
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Option<Session>> {
+        self.read(move |conn| read::session::find(conn, id)).await
+    }
+
+    async fn redeem_session(
+        &self,
+        link: SessionId,
+        session: Session,
+        along: Along,
+    ) -> Result<bool> {
+        let weight = write::audit::weight(&along);
+        self.write(weight, move |writer| write::session::redeem(writer, link, &session, &along))
+            .await
+    }
+
+    async fn sessions(&self, which: SessionFilter, listing: Listing) -> Result<Page<Session>> {
+        self.read(move |conn| read::session::list(conn, &which, &listing)).await
+    }
+
+    async fn count_sessions(&self, tenant: TenantId, at: Timestamp) -> Result<u64> {
+        self.read(move |conn| read::session::count(conn, tenant, at)).await
+    }
+
+    async fn end_sessions(&self, which: EndSessions, along: Along) -> Result<u64> {
+        let weight = write::audit::weight(&along);
+        self.write(weight, move |writer| write::session::end(writer, &which, &along)).await
+    }
+
+    async fn prune_sessions(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
+        // Mostly there are none, and the writer is not disturbed for that.
+        let over = move |conn: &Connection| read::session::may_prune(conn, expired_before);
+        if !self.read(over).await? {
+            return Ok(0);
+        }
+        let weight = Weight { rows: limit, bytes: 0 };
+        let prune =
+            move |writer: &mut Writer| write::session::prune(&writer.conn, expired_before, limit);
+        self.write(weight, prune).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

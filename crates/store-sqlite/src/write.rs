@@ -15,6 +15,7 @@ pub(crate) mod membership;
 pub(crate) mod record;
 pub(crate) mod redrive;
 pub(crate) mod rollups;
+pub(crate) mod session;
 pub(crate) mod tenant;
 pub(crate) mod told;
 

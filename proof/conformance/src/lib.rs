@@ -51,6 +51,7 @@ pub mod redrive;
 pub mod revival;
 pub mod rollups;
 pub mod scheduling;
+pub mod sessions;
 pub mod telling;
 #[cfg(test)]
 mod tests;
@@ -107,6 +108,19 @@ macro_rules! conformance_suite {
                 a_search_that_is_too_long_stops
                 old_lines_go_in_bites
                 a_deleted_tenant_leaves_one_line
+            }
+            sessions {
+                sessions_read_back_as_written
+                sessions_are_created_once
+                a_link_is_redeemed_once
+                one_of_many_redeems_a_link
+                filters_of_sessions_find_what_the_model_finds
+                a_search_for_sessions_that_is_too_long_stops
+                sessions_end_in_each_way
+                a_stale_plan_changes_no_session
+                sessions_are_counted_while_they_last
+                old_sessions_go_in_bites
+                a_deleted_tenant_has_no_sessions
             }
             certificates {
                 certificates_read_back_as_written

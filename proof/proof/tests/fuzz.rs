@@ -50,6 +50,7 @@ targets! {
     hmac_headers_hold "body-hmac";
     tokens_hold "jwt";
     api_keys_hold "api-key";
+    session_tokens_hold "session-token";
     cursors_hold "cursor";
     sealed_secrets_hold "vault";
     filters_and_policies_hold "documents";

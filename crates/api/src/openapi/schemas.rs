@@ -5,6 +5,7 @@ mod deliveries;
 mod looking;
 mod realms;
 mod series;
+mod sessions;
 
 use serde_json::{Map, Value, json};
 
@@ -27,6 +28,7 @@ pub(super) fn all() -> Value {
         operators(),
         realms::all(),
         audit::all(),
+        sessions::all(),
     ];
     for group in groups {
         if let Value::Object(group) = group {
@@ -44,6 +46,7 @@ pub(super) fn all() -> Value {
         ("Attempt", "AttemptMade"),
         ("Job", "Job"),
         ("Audit", "AuditLine"),
+        ("Session", "Session"),
     ] {
         all.insert(format!("{item}Page"), log_page(of));
     }

@@ -207,6 +207,21 @@ async fn every_change_leaves_exactly_one_line() {
     let new = json!({"tenant": tenant, "scopes": ["read"], "description": "a reader"});
     let call = operator("POST", "/v1/keys").json(new);
     let key = id_of(&walk.make("createKey", "key.created", call).await);
+    let new = json!({"name": "Ann", "label": "theirs"});
+    let call = acme("POST", "/v1/portal/links").json(&new);
+    let link = id_of(&walk.make("createPortalLink", "portal_link.created", call).await);
+    let call = acme("DELETE", &format!("/v1/sessions/{link}"));
+    walk.make("endSession", "session.ended", call).await;
+    for _ in 0..2 {
+        acme("POST", "/v1/portal/links").json(&new).await.expect(201);
+    }
+    let call = acme("DELETE", "/v1/sessions?label=theirs");
+    let ended = walk.make("endSessions", "session.ended", call).await;
+    assert_eq!(ended, json!({"ended": 2}));
+    let before = lines(&server).await.len();
+    let nothing = acme("DELETE", "/v1/sessions?label=theirs").await.expect(200);
+    assert_eq!(nothing, json!({"ended": 0}));
+    assert_eq!(lines(&server).await.len(), before, "nothing was ended");
     let call = operator("DELETE", &format!("/v1/keys/{key}"));
     walk.make("revokeKey", "key.revoked", call).await;
     walk.make("deleteTenant", "tenant.deleted", operator("DELETE", &path)).await;

@@ -29,6 +29,7 @@ mod realms;
 mod replaying;
 mod schema;
 mod series;
+mod sessions;
 mod signing;
 mod streaming;
 mod telling;

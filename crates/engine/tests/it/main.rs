@@ -30,6 +30,7 @@ mod push_house;
 mod push_services;
 mod rollups;
 mod scheduled;
+mod sessions;
 mod signing;
 mod standing;
 mod tail;

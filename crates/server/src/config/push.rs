@@ -220,7 +220,9 @@ fn web_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D:
 
 /// Scheme, host and perhaps a path that others are put behind. In the spelling that everybody makes of
 /// it who reads it as a URL: senders sign for that one.
-fn base_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(super) fn base_url<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
     let plain = |url: &Url| {
         is_web(url)

@@ -53,6 +53,7 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
         log: read.at("log"),
         telemetry: read.at("telemetry"),
         console: read.at("console"),
+        portal: read.at("portal"),
         dialects,
         server,
         store,

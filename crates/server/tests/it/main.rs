@@ -62,6 +62,7 @@ mod scheduled;
 mod schedules;
 mod secret_origins;
 mod serving;
+mod sessions;
 mod source_address;
 mod store_faults;
 mod tenants;

@@ -93,6 +93,31 @@ fn the_audit_log_is_read_by_its_indexes() {
 }
 
 #[test]
+fn sessions_of_pages_are_found_by_their_indexes() {
+    use posthorn_store::Order;
+
+    let conn = database();
+    for sql in [SESSION_FIND, SESSION_END] {
+        check(&conn, sql, &["page_session USING PRIMARY KEY (id=?)"]);
+    }
+    check(&conn, SESSIONS_OF_KEY, &["INDEX page_session_key (key=?)"]);
+    check(&conn, SESSIONS_LABELLED, &["INDEX page_session_label (tenant=? AND label=?)"]);
+    check(&conn, SESSIONS_OF_TENANT, &["INDEX page_session_tenant (tenant=?)"]);
+    check(&conn, COUNT_SESSIONS, &["INDEX page_session_tenant (tenant=?)"]);
+    for sql in [SESSION_OVER, PRUNE_SESSIONS] {
+        check(&conn, sql, &["INDEX page_session_expiry (expires_at<?)"]);
+    }
+    for order in [Order::NewestFirst, Order::OldestFirst] {
+        let statement = |scope| crate::read::session::statement(scope, order);
+        check(&conn, &statement(None), &["USING PRIMARY KEY (id>? AND id<?)"]);
+        for scope in ["tenant", "realm"] {
+            let wanted = format!("INDEX page_session_{scope} ({scope}=? AND id>? AND id<?)");
+            check(&conn, &statement(Some(scope)), &[&wanted]);
+        }
+    }
+}
+
+#[test]
 fn work_is_found_by_the_due_index() {
     let conn = database();
     check(

@@ -44,7 +44,7 @@ pub(crate) fn remove(
         return Err(Refusal::NotFound.into());
     }
     let mut removed = Removed::default();
-    let parts: [Part; 6] = [unsubscribe, events, keys, jobs, lines, entries];
+    let parts: [Part; 7] = [unsubscribe, events, keys, jobs, sessions, lines, entries];
     for part in parts {
         let left = limit.saturating_sub(removed.rows);
         if left == 0 {
@@ -161,6 +161,18 @@ fn jobs(
     let own = job.id.as_bytes().as_slice();
     let jobs = writer.conn.prepare_cached(jobs)?.execute(params![known.no, own, limit])?;
     Ok(redrives + jobs)
+}
+
+/// Removes sessions of pages, and links.
+fn sessions(
+    writer: &mut Writer,
+    job: &Job,
+    _known: KnownTenant,
+    limit: usize,
+    _at: Timestamp,
+) -> Result<usize, Failure> {
+    let conn = &writer.conn;
+    overwriting(conn, || super::session::forget(conn, job.tenant, limit))
 }
 
 /// Removes lines of the audit log; the one that says that the tenant was deleted stays.

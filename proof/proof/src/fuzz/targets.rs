@@ -82,6 +82,12 @@ pub const TARGETS: [Target; 25] = [
     },
     Target { name: "jwt", what: "a ZGW token", run: signatures::jwt, words: signatures::WORDS },
     Target { name: "api-key", what: "an API key", run: keys::api_key, words: keys::WORDS },
+    Target {
+        name: "session-token",
+        what: "a token of a session or a link",
+        run: keys::session_token,
+        words: keys::WORDS,
+    },
     Target { name: "cursor", what: "a list's cursor", run: keys::cursor, words: keys::WORDS },
     Target { name: "vault", what: "a secret at rest", run: keys::vault, words: &[] },
     Target {

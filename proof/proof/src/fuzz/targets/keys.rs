@@ -1,14 +1,15 @@
-//! API keys, cursors and sealed secrets: one spelling each, and no second door.
+//! API keys, tokens of sessions, cursors and sealed secrets: one spelling each, and no second door.
 
 use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use posthorn_sealing::api_key;
+use posthorn_sealing::session_token::{self, TokenKind};
 use posthorn_sealing::vault::{Vault, VaultKey};
 
 pub(super) const WORDS: &[&str] =
-    &["ph_", "_", "=", "==", "-", "+", "/", "A", "AQEA", "8", "Z", "I", "l"];
+    &["ph_", "ses_", "lnk_", ".", "_", "=", "==", "-", "+", "/", "A", "AQEA", "8", "Z", "I", "l"];
 
 pub(super) fn api_key(input: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(input) else { return false };
@@ -27,6 +28,22 @@ pub(super) fn api_key(input: &[u8]) -> bool {
     let last = other.pop().expect("it is not empty");
     other.push(if last == '0' { '1' } else { '0' });
     assert!(api_key::parse(&other).is_err());
+    true
+}
+
+pub(super) fn session_token(input: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(input) else { return false };
+    let parsed = [(TokenKind::Session, "ses"), (TokenKind::Link, "lnk")]
+        .map(|(kind, prefix)| session_token::parse(kind, text).map(|parts| (prefix, parts)));
+    assert!(parsed.iter().flatten().count() <= 1, "{text} is a session and a link");
+    let Some((prefix, (id, secret))) = parsed.into_iter().flatten().next() else { return false };
+    assert_eq!(secret.expose().len(), 32);
+    // The parts, put together again, are the text: no token has two spellings.
+    let id = id.to_string();
+    let (_, id) = id.split_once('_').expect("an id has a prefix");
+    assert_eq!(text, format!("{prefix}_{id}.{}", URL_SAFE_NO_PAD.encode(secret.expose())));
+    assert!(session_token::check(&secret, &api_key::hash(secret.expose())));
+    assert!(!session_token::check(&secret, &[0; 32]));
     true
 }
 
