@@ -69,6 +69,8 @@ pub(crate) struct Line {
     pub(crate) last: String,
     pub(crate) lane: Option<String>,
     pub(crate) due: Option<Time>,
+    /// What it waits for, where it waits.
+    pub(crate) why: Option<String>,
     pub(crate) made: Time,
 }
 
@@ -179,6 +181,7 @@ pub(crate) fn line(
         last: row.last(),
         lane: row.lane.as_deref().map(|lane| crate::text::line(lane, 40)),
         due: row.due_at.map(|at| Time::new(at, now)),
+        why: row.waiting.map(|waiting| waiting.reason.as_str().replace('_', " ")),
         made: Time::new(row.ended_at.unwrap_or(row.created_at), now),
     }
 }
