@@ -116,9 +116,10 @@
     }
     if (old) old.destroy();
     figure.textContent = "";
+    const clock = (plot, at) => at.map((each) => { const text = absolute(new Date(each * 1e3)); return at.length > 1 && at.at(-1) - at[0] > 172800 ? text.slice(5, 10) : text.slice(11, 16); });
     const axis = { stroke: color("soft"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false }, font: "12px sans-serif" };
     drawn.set(figure, new uPlot({
-      width, height: 180, series: [{}, ...series], axes: [axis, { ...axis, size: 44 }], legend: { show: false }, cursor: { drag: { x: false, y: false } },
+      width, height: 180, series: [{}, ...series], axes: [{ ...axis, values: clock }, { ...axis, size: 44 }], legend: { show: false }, cursor: { drag: { x: false, y: false } },
       tzDate: (at) => zone() === "local" ? new Date(at * 1e3) : uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
       scales: { y: { range: (_, min, max) => [0, Math.max(1, max * 1.1)] } },
     }, data, figure));

@@ -213,7 +213,8 @@ fn told(step: &Step, now: Timestamp) -> Told {
         title,
         text: text::visible(&text),
         at: Time::new(step.at, now),
-        until: step.until.map(words::moment),
+        // How long an attempt took is in its title.
+        until: step.until.filter(|_| step.step == "waited").map(words::moment),
         bars,
         phases,
         explain: if class == "bad" { step.explain.clone() } else { None },
