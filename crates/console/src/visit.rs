@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use posthorn_access::TENANT_HEADER;
 use posthorn_api::Vouched;
 use posthorn_domain::{Home, RealmName, Scope, Session, Tenant, TenantId, Timestamp};
-use posthorn_engine::{Acting, Engine, Principal};
+use posthorn_engine::{Acting, Engine, Principal, TenantFilter};
 use posthorn_listener::Peer;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -106,7 +106,13 @@ impl Visit {
         }
         let last = crate::cookie::read(&self.headers, crate::cookie::TENANT);
         let last = last.and_then(|name| self.find_tenant(&name));
-        last.or_else(|| self.find_tenant(&TenantId::DEFAULT.to_string()))
+        let usual = last.or_else(|| self.find_tenant(&TenantId::DEFAULT.to_string()));
+        // A realm may have none of both.
+        usual.or_else(|| {
+            let filter = TenantFilter { realm: Some(self.realm()?.clone()), ..TenantFilter::default() };
+            let (some, _) = self.engine().catalog().tenants_page(&filter, None, 20);
+            some.into_iter().find(|tenant| tenant.deletion.is_none())
+        })
     }
 
     pub(crate) fn allows(&self, scope: Scope) -> bool {
@@ -131,7 +137,8 @@ impl Visit {
         form::token(&self.token, mask)
     }
 
-    fn acting(&self) -> Acting {
+    /// In whose name a visitor changes things.
+    pub(crate) fn acting(&self) -> Acting {
         let (id, home) = (self.session.id.to_string(), self.session.home.clone());
         let address = self.peer.as_ref().map(Peer::address);
         Acting::session(&id, &self.session.name, home, "console", address)
