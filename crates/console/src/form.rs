@@ -52,6 +52,16 @@ impl Fields {
         Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
+    /// With what a form has at first.
+    pub(crate) fn of(pairs: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// The same without a field, which is not to be shown again.
+    pub(crate) fn without(&self, name: &str) -> Self {
+        Self(self.0.iter().filter(|(own, _)| own != name).cloned().collect())
+    }
+
     /// What was typed in a field; nothing typed is nothing.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(own, _)| own == name);

@@ -19,8 +19,9 @@ pub(crate) enum Place {
     DeadLetters,
     Jobs,
     Tenants,
+    Realms,
+    Keys,
     EventTypes,
-    Push,
     Certificates,
     System,
     Audit,
@@ -37,8 +38,9 @@ impl Place {
             Self::DeadLetters => "dead-letters",
             Self::Jobs => "jobs",
             Self::Tenants => "tenants",
+            Self::Realms => "realms",
+            Self::Keys => "keys",
             Self::EventTypes => "event-types",
-            Self::Push => "push",
             Self::Certificates => "certificates",
             Self::System => "system",
             Self::Audit => "audit",
@@ -205,6 +207,9 @@ fn said(visit: &Visit) -> Option<Said> {
         "stopped" => "Stopped. What was done stays done.",
         "revoked" => "Revoked. It opens nothing any more.",
         "ended" => "The session has ended.",
+        "rotated" => "Replaced. It is used from now on, on every node.",
+        "imported" => "Imported.",
+        "deleting" => "It opens nothing any more. This page shows how far its deletion is.",
         _ => return None,
     };
     Some(Said { kind: "good", text: text.to_owned() })
@@ -236,13 +241,12 @@ async fn navigation(visit: &Visit, here: Place, tenant: Option<&Tenant>) -> Vec<
         link("Jobs", Place::Jobs, None, None),
     ]];
     let mut second = Vec::new();
-    if visit.is_operator() || visit.realm().is_some() {
+    if visit.is_operator() {
         second.push(link("Tenants", Place::Tenants, None, None));
+        second.push(link("Realms", Place::Realms, None, None));
+        second.push(link("Keys", Place::Keys, None, None));
     }
     second.push(link("Event types", Place::EventTypes, None, None));
-    if visit.is_operator() {
-        second.push(link("Push", Place::Push, None, None));
-    }
     second.push(link("Certificates", Place::Certificates, None, None));
     groups.push(second);
     let mut third = Vec::new();
@@ -251,5 +255,14 @@ async fn navigation(visit: &Visit, here: Place, tenant: Option<&Tenant>) -> Vec<
     }
     third.push(link("Audit", Place::Audit, None, None));
     groups.push(third);
+    if tenant.is_none() {
+        // Somebody without any tenant has none of a tenant's pages. Operators have the overview of the server.
+        let of_tenants = |link: &NavLink| match link.href.strip_prefix("/console/") {
+            Some("") => !visit.is_operator(),
+            Some(rest) => Place::named(rest).is_some(),
+            None => true,
+        };
+        groups.iter_mut().for_each(|group| group.retain(|link| !of_tenants(link)));
+    }
     groups
 }

@@ -34,7 +34,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::{MethodFilter, get, on};
-use http::Request;
+use http::{Method, Request};
 use posthorn_access::Callers;
 use posthorn_domain::setting;
 use posthorn_engine::Engine;
@@ -50,12 +50,22 @@ pub struct Options {
     pub session_time: Duration,
     /// Where people open it, when that is not the address of the listener.
     pub public_url: Option<String>,
+    /// What the store is, for people. The engine knows only that there is one.
+    #[serde(skip)]
+    pub store: Option<&'static str>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { enabled: true, session_time: Duration::from_secs(8 * 3600), public_url: None }
+        let session_time = Duration::from_secs(8 * 3600);
+        Self { enabled: true, session_time, public_url: None, store: None }
     }
+}
+
+/// The table of pages and forms, for tests: method and path of each.
+#[doc(hidden)]
+pub fn routes() -> impl Iterator<Item = (&'static Method, &'static str)> {
+    pages::ROUTES.iter().map(|route| (&route.method, route.path))
 }
 
 /// The largest form.

@@ -1,13 +1,23 @@
 //! The pages, and the one table of them.
 
+pub(crate) mod audit;
+pub(crate) mod certificates;
 pub(crate) mod deliveries;
 pub(crate) mod delivery;
+pub(crate) mod event_type_form;
+pub(crate) mod event_types;
 pub(crate) mod events;
 pub(crate) mod jobs;
+pub(crate) mod keys;
 pub(crate) mod overview;
+pub(crate) mod realms;
 pub(crate) mod show;
 pub(crate) mod subscription;
 pub(crate) mod subscriptions;
+pub(crate) mod system;
+pub(crate) mod tenant;
+pub(crate) mod tenants;
+pub(crate) mod typed;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -95,4 +105,46 @@ pub(crate) static ROUTES: &[PageRoute] = routes! {
     POST "/console/t/{tenant}/jobs/{id}/cancel" Manage jobs::cancel;
     GET "/console/t/{tenant}/redrives/{id}" Read jobs::one_redrive;
     POST "/console/t/{tenant}/redrives/{id}/cancel" Manage jobs::cancel_redrive;
+
+    GET "/console/t/{tenant}/certificates" Read certificates::list;
+    GET "/console/t/{tenant}/certificates/new" Manage certificates::new;
+    POST "/console/t/{tenant}/certificates/new" Manage certificates::create;
+    GET "/console/t/{tenant}/certificates/{id}" Read certificates::one;
+    POST "/console/t/{tenant}/certificates/{id}/rotate" Manage certificates::rotate;
+    POST "/console/t/{tenant}/certificates/{id}/revoke" Manage certificates::revoke;
+    POST "/console/t/{tenant}/certificates/{id}/delete" Manage certificates::delete;
+
+    GET "/console/tenants" Operator tenants::list;
+    GET "/console/tenants/new" Operator tenants::new;
+    POST "/console/tenants/new" Operator tenants::create;
+    GET "/console/tenants/{id}" Operator tenant::one;
+    POST "/console/tenants/{id}" Operator tenant::change;
+    POST "/console/tenants/{id}/delete" Operator tenant::delete;
+
+    GET "/console/realms" Operator realms::list;
+    POST "/console/realms" Operator realms::create;
+    GET "/console/realms/{name}" Operator realms::one;
+    POST "/console/realms/{name}" Operator realms::change;
+    POST "/console/realms/{name}/delete" Operator realms::delete;
+
+    GET "/console/keys" Operator keys::list;
+    GET "/console/keys/new" Operator keys::new;
+    POST "/console/keys/new" Operator keys::create;
+    POST "/console/keys/{id}/revoke" Operator keys::revoke;
+
+    GET "/console/event-types" Read event_types::list;
+    GET "/console/event-types/new" Manage event_type_form::new;
+    POST "/console/event-types/new" Manage event_type_form::create;
+    GET "/console/event-types/import" Manage event_type_form::paste;
+    POST "/console/event-types/import" Manage event_type_form::import;
+    GET "/console/event-types/{realm}/{name}" Read event_types::one;
+    GET "/console/event-types/{realm}/{name}/change" Manage event_type_form::show;
+    POST "/console/event-types/{realm}/{name}/change" Manage event_type_form::change;
+    POST "/console/event-types/{realm}/{name}/mark" Manage event_types::mark;
+    POST "/console/event-types/{realm}/{name}/delete" Manage event_types::delete;
+
+    GET "/console/audit" Read audit::list;
+
+    GET "/console/system" Operator system::show;
+    POST "/console/system/sessions/{id}/end" Operator system::end;
 };

@@ -143,12 +143,6 @@ fn hexadecimal(bytes: &[u8]) -> String {
     out
 }
 
-/// Whether a text may become a link: only what a browser opens as a page.
-pub(crate) fn is_web_address(text: &str) -> bool {
-    let known = ["https://", "http://"].iter().any(|scheme| text.starts_with(scheme));
-    known && url::Url::parse(text).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,13 +182,5 @@ mod tests {
         // A megabyte of brackets is no reason to write a gigabyte of spaces.
         let deep = "[".repeat(20_000) + &"]".repeat(20_000);
         assert!(indented(&deep).len() < 6_000_000);
-    }
-
-    #[test]
-    fn only_pages_are_links() {
-        assert!(is_web_address("https://example.com/x"));
-        for bad in ["javascript:alert(1)", "data:text/html,x", "ftp://x", "https//x", "HTTPS ://"] {
-            assert!(!is_web_address(bad), "{bad}");
-        }
     }
 }

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use posthorn_access::TENANT_HEADER;
 use posthorn_api::Vouched;
 use posthorn_domain::{Home, RealmName, Scope, Session, Tenant, TenantId, Timestamp};
-use posthorn_engine::{Acting, Engine, Principal};
+use posthorn_engine::{Acting, Engine, Principal, TenantFilter};
 use posthorn_listener::Peer;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -35,7 +35,6 @@ pub(crate) struct Visit {
     /// Whose things this page is about, where it is about a tenant's.
     tenant: Option<Tenant>,
     pub(crate) headers: HeaderMap,
-    pub(crate) uri: Uri,
     peer: Option<Peer>,
     /// The parameters of the query.
     pub(crate) query: Fields,
@@ -62,7 +61,7 @@ impl Visit {
         let Arrival { session, principal, token, headers, uri, peer, form, named } = arrival;
         let query = Fields::parse(uri.query().unwrap_or_default().as_bytes());
         let tenant = None;
-        Self { console, session, principal, token, tenant, headers, uri, peer, query, form, named }
+        Self { console, session, principal, token, tenant, headers, peer, query, form, named }
     }
 
     /// The same, about a tenant that the path names. One that the visitor may not see is not there.
@@ -106,7 +105,13 @@ impl Visit {
         }
         let last = crate::cookie::read(&self.headers, crate::cookie::TENANT);
         let last = last.and_then(|name| self.find_tenant(&name));
-        last.or_else(|| self.find_tenant(&TenantId::DEFAULT.to_string()))
+        let usual = last.or_else(|| self.find_tenant(&TenantId::DEFAULT.to_string()));
+        // A realm may have none of both.
+        usual.or_else(|| {
+            let filter = TenantFilter { realm: Some(self.realm()?.clone()), ..TenantFilter::default() };
+            let (some, _) = self.engine().catalog().tenants_page(&filter, None, 20);
+            some.into_iter().find(|tenant| tenant.deletion.is_none())
+        })
     }
 
     pub(crate) fn allows(&self, scope: Scope) -> bool {
@@ -131,7 +136,8 @@ impl Visit {
         form::token(&self.token, mask)
     }
 
-    fn acting(&self) -> Acting {
+    /// In whose name a visitor changes things.
+    pub(crate) fn acting(&self) -> Acting {
         let (id, home) = (self.session.id.to_string(), self.session.home.clone());
         let address = self.peer.as_ref().map(Peer::address);
         Acting::session(&id, &self.session.name, home, "console", address)

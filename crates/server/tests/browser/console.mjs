@@ -59,12 +59,14 @@ const first = async (path, selector) => { await page.goto(base + path); return p
 const event = await first(`${home}/events`, "tr[data-row] a[data-open]");
 const dead = await first(`${home}/dead-letters`, "tr[data-row] a[data-open]");
 const subscription = await first(`${home}/subscriptions`, "tr[data-row] a[data-open]");
+const one = await first("/console/tenants", "tr[data-row] a[data-open]");
 const pages = [
   ["overview", "/console/"], ["tenant", home], ["events", `${home}/events`], ["event", event], ["publish", `${home}/events/new`],
   ["deliveries", `${home}/deliveries`], ["filtered", `${home}/deliveries?state=dead&status=5xx`], ["wrong-filter", `${home}/deliveries?status=abc`],
   ["delivery", dead], ["dead-letters", `${home}/dead-letters`], ["redrive", `${home}/dead-letters/redrive`],
   ["subscriptions", `${home}/subscriptions`], ["subscription", subscription], ["new-subscription", `${home}/subscriptions/new`], ["jobs", `${home}/jobs`],
-  ...(process.env.MORE_PAGES || "").split(",").filter(Boolean).map((path) => [path.split("/").pop(), path]),
+  ["certificates", `${home}/certificates`], ["tenants", "/console/tenants"], ["one-tenant", one], ["realms", "/console/realms"], ["keys", "/console/keys"],
+  ["new-key", "/console/keys/new"], ["event-types", "/console/event-types"], ["audit", "/console/audit"], ["system", "/console/system"],
 ];
 
 // The policy is what the server says; breaking it is told by the browser.
