@@ -8,7 +8,7 @@ use axum::extract::{FromRequestParts as _, Path};
 use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Request, header};
+use http::{Request, header};
 use posthorn_access::{Caller, Callers, Denied, TENANT_HEADER, bearer};
 use posthorn_domain::{
     Home, KeyId, RealmName, Scope, SubscriptionId, SubscriptionName, Tenant, TenantId,
@@ -33,6 +33,16 @@ pub(crate) struct Api {
     pub(crate) limits: Limits,
     pub(crate) overloaded: Overloaded,
     pub(crate) streams: Streams,
+}
+
+/// Somebody for whom another surface of the same process vouches, in place of a key. It is an extension of a request, so
+/// that nobody can send it.
+#[derive(Clone)]
+pub struct Vouched {
+    /// As whom they ask.
+    pub principal: Principal,
+    /// In whose name they change things.
+    pub by: Acting,
 }
 
 /// One request that may be served.
@@ -65,10 +75,9 @@ impl Call {
         let (caller, query) = match route.access {
             Access::Open => (None, Query::default()),
             Access::Key | Access::Scope(_) | Access::Realm(_) => {
-                let peer = parts.extensions.get::<Peer>();
                 let caller = match route.access {
-                    Access::Realm(scope) => authorize_for_realm(api, scope, peer, &parts.headers)?,
-                    _ => authorize(api, scope, peer, &parts.headers)?,
+                    Access::Realm(scope) => authorize_for_realm(api, scope, &parts)?,
+                    _ => authorize(api, scope, &parts)?,
                 };
                 let query = match parts.uri.query() {
                     None => Query::default(),
@@ -78,9 +87,10 @@ impl Call {
             }
         };
         let address = parts.extensions.get::<Peer>().map(Peer::address);
-        let by = match &caller {
-            Some(caller) => Acting::principal(&caller.principal, "api", address),
-            None => Acting::SERVER,
+        let by = match (parts.extensions.get::<Vouched>(), &caller) {
+            (Some(vouched), _) => vouched.by.clone(),
+            (None, Some(caller)) => Acting::principal(&caller.principal, "api", address),
+            (None, None) => Acting::SERVER,
         };
         let engine = api.engine.acting(by);
         let body = Mutex::new(body);
@@ -197,8 +207,7 @@ impl Call {
 
     /// Whether the caller may still see what it has asked for, long after it was let in.
     pub(crate) fn is_still_allowed(&self) -> bool {
-        let peer = self.parts.extensions.get::<Peer>();
-        let found = principal(&self.api, peer, &self.parts.headers);
+        let found = principal(&self.api, &self.parts);
         // A tenant that is being deleted is nobody's.
         let Ok(tenant) = self.engine().catalog().tenant(self.tenant()) else { return false };
         let Some(found) = found else { return false };
@@ -260,8 +269,7 @@ impl Call {
 
     /// Lets the caller of such a route in after all, or not.
     pub(crate) fn authorize(&self, scope: Scope) -> Result<Caller> {
-        let peer = self.parts.extensions.get::<Peer>();
-        authorize(&self.api, Some(scope), peer, &self.parts.headers)
+        authorize(&self.api, Some(scope), &self.parts)
     }
 
     /// The body's bytes; it must be JSON by its type.
@@ -304,35 +312,29 @@ impl Call {
     }
 }
 
-/// Whoever says who they are.
-fn principal(api: &Api, peer: Option<&Peer>, headers: &HeaderMap) -> Option<Principal> {
-    let callers = &api.callers;
+/// Whoever says who they are, or is vouched for.
+fn principal(api: &Api, parts: &Parts) -> Option<Principal> {
+    if let Some(vouched) = parts.extensions.get::<Vouched>() {
+        return Some(vouched.principal.clone());
+    }
+    let (callers, headers) = (&api.callers, &parts.headers);
     // A key that does not work is not mended by a certificate.
     if headers.contains_key(header::AUTHORIZATION) {
         bearer(headers).and_then(|text| callers.key(text))
     } else {
-        callers.certificate(api.options.identity.as_ref(), peer, headers)
+        callers.certificate(api.options.identity.as_ref(), parts.extensions.get(), headers)
     }
 }
 
 /// Who sends this, and may they look at what a realm owns, or change it?
-fn authorize_for_realm(
-    api: &Api,
-    scope: Scope,
-    peer: Option<&Peer>,
-    headers: &HeaderMap,
-) -> Result<Caller> {
-    Ok(api.callers.admit_to_realm(principal(api, peer, headers), scope, peer)?)
+fn authorize_for_realm(api: &Api, scope: Scope, parts: &Parts) -> Result<Caller> {
+    Ok(api.callers.admit_to_realm(principal(api, parts), scope, parts.extensions.get())?)
 }
 
 /// Who sends this, and may they?
-fn authorize(
-    api: &Api,
-    scope: Option<Scope>,
-    peer: Option<&Peer>,
-    headers: &HeaderMap,
-) -> Result<Caller> {
-    let found = principal(api, peer, headers);
+fn authorize(api: &Api, scope: Option<Scope>, parts: &Parts) -> Result<Caller> {
+    let found = principal(api, parts);
+    let (peer, headers) = (parts.extensions.get(), &parts.headers);
     let caller = api.callers.admit(found, scope, peer, headers, TenantId::DEFAULT)?;
     if scope == Some(Scope::Publish) {
         api.engine.admission().publish(caller.tenant)?;

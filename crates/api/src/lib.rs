@@ -43,6 +43,7 @@ use posthorn_engine::{Engine, NewReplay, WebhookOrigin};
 use posthorn_listener::{Failures, ProxyIdentity};
 use serde_json::Value;
 
+pub use call::Vouched;
 pub use codes::{ErrorCode, error_codes, reference_page};
 pub use json::unquoted;
 pub use limits::LimitOptions;

@@ -398,6 +398,11 @@ impl Engine {
         self.inner.node
     }
 
+    /// Its knobs, as it was started with them.
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
     /// The largest payload of an event.
     pub fn payload_bytes(&self) -> usize {
         self.inner.options.payload_max

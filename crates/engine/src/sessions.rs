@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use posthorn_domain::{
-    AuditAction, Capability, CertificateId, Home, KeyId, Opener, SESSION_BACK_BYTES_MAX,
+    ApiKey, AuditAction, Capability, CertificateId, Home, KeyId, Opener, SESSION_BACK_BYTES_MAX,
     SESSION_LABEL_BYTES_MAX, SESSION_NAME_BYTES_MAX, Scope, Session, SessionId, SessionKind, Span,
     TenantId, Timestamp,
 };
@@ -27,8 +27,10 @@ use posthorn_store::{EndSessions, Listing, Page, SessionFilter};
 use tracing::warn;
 
 use crate::audit::Line;
+use crate::catalog::KnownKey;
 use crate::engine::Engine;
 use crate::error::{Error, Result, chain};
+use crate::keys::Principal;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The longest session of the console.
@@ -306,6 +308,41 @@ impl Engine {
             }),
         };
         if is_valid { Ok(()) } else { Err(Error::NotFound("key")) }
+    }
+
+    /// As whom a session asks: with the key it was opened with, as that is now; else with one of its own that nobody
+    /// else has. Nothing for a link.
+    pub fn principal_of(&self, session: &Session) -> Option<Principal> {
+        if session.kind == SessionKind::Link {
+            return None;
+        }
+        if let Opener::Key { id } = session.opener {
+            let key = self.catalog().key(id).filter(|key| key.is_valid(self.now()))?;
+            key.touch(self.now());
+            return Some(Principal { key, certificate: false });
+        }
+        let changes =
+            [Capability::ManageEndpoints, Capability::RotateSecret, Capability::Resend];
+        let scopes = match session.kind {
+            SessionKind::Portal if changes.iter().any(|own| session.can(*own)) => {
+                vec![Scope::Read, Scope::Manage]
+            }
+            SessionKind::Portal => vec![Scope::Read],
+            SessionKind::Console | SessionKind::Link => session.scopes.clone(),
+        };
+        let record = ApiKey {
+            id: KeyId::from_bytes(*session.id.as_bytes()),
+            tenant: session.tenant(),
+            realm: session.realm().cloned(),
+            description: session.name.clone(),
+            scopes,
+            hash: [0; 32],
+            created_at: session.created_at,
+            expires_at: Some(session.expires_at),
+            revoked_at: None,
+            rate_limit: None,
+        };
+        Some(Principal { key: Arc::new(KnownKey::new(record)), certificate: false })
     }
 
     /// One session or link, also when its time is over.

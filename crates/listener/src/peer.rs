@@ -22,6 +22,7 @@ pub struct Peer(Arc<Connection>);
 #[derive(Debug)]
 struct Connection {
     address: IpAddr,
+    tls: bool,
     certificate: Option<PeerCertificate>,
     /// When something asked on it was last refused because of overload.
     refused_at: AtomicU64,
@@ -45,29 +46,32 @@ pub struct PeerCertificate {
 impl Peer {
     /// One new connection, which no listener counts.
     pub fn new(address: IpAddr, certificate: Option<PeerCertificate>) -> Self {
-        Self::with(address, certificate, Weak::new(), None, None)
+        Self::with(address, false, certificate, Weak::new(), None, None)
     }
 
     /// One new connection of a listener.
     pub(crate) fn of(
         address: IpAddr,
+        tls: bool,
         certificate: Option<PeerCertificate>,
         open: &Arc<Open>,
         bodies: Option<Bodies>,
         stopping: watch::Receiver<()>,
     ) -> Self {
-        Self::with(address, certificate, Arc::downgrade(open), bodies, Some(stopping))
+        Self::with(address, tls, certificate, Arc::downgrade(open), bodies, Some(stopping))
     }
 
     fn with(
         address: IpAddr,
+        tls: bool,
         certificate: Option<PeerCertificate>,
         open: Weak<Open>,
         bodies: Option<Bodies>,
         stopping: Option<watch::Receiver<()>>,
     ) -> Self {
         let refused_at = AtomicU64::new(0);
-        Self(Arc::new(Connection { address, certificate, refused_at, open, bodies, stopping }))
+        let peer = Connection { address, tls, certificate, refused_at, open, bodies, stopping };
+        Self(Arc::new(peer))
     }
 
     /// Waits until its listener stops: answers that would go on for ever end then.
@@ -94,6 +98,11 @@ impl Peer {
     /// The address it comes from.
     pub fn address(&self) -> IpAddr {
         self.0.address
+    }
+
+    /// Whether the connection itself is under TLS. What stands in front of the server may have it all the same.
+    pub fn is_tls(&self) -> bool {
+        self.0.tls
     }
 
     /// The certificate that was shown.

@@ -327,7 +327,7 @@ impl Connection {
             tracing::debug!(error = %e, "TCP_NODELAY could not be set");
         }
         let Some(tls) = tls else {
-            let peer = self.peer(None);
+            let peer = self.peer(false, None);
             return self.requests(stream, peer).await;
         };
         let shaken = tokio::select! {
@@ -336,14 +336,14 @@ impl Connection {
             _ = self.stopping.changed() => return,
         };
         if let Some((stream, certificate)) = shaken {
-            let peer = self.peer(certificate);
+            let peer = self.peer(true, certificate);
             self.requests(stream, peer).await;
         }
     }
 
-    fn peer(&mut self, certificate: Option<PeerCertificate>) -> Peer {
+    fn peer(&mut self, tls: bool, certificate: Option<PeerCertificate>) -> Peer {
         let (bodies, stopping) = (self.bodies.take(), self.stopping.clone());
-        Peer::of(self.address, certificate, &self.open, bodies, stopping)
+        Peer::of(self.address, tls, certificate, &self.open, bodies, stopping)
     }
 
     async fn requests<S>(mut self, stream: S, peer: Peer)

@@ -85,6 +85,8 @@ pub struct Config {
     pub portal: Portal,
     /// Other systems' APIs.
     pub dialects: Vec<Box<dyn Dialect>>,
+    /// Pages for operators.
+    pub console: posthorn_console::Options,
     /// Where the webhooks of a payment server go.
     pub callbacks: Option<Callbacks>,
     /// Web Push, when it is on.

@@ -206,6 +206,16 @@ async fn start(
     };
     let api = posthorn_api::surfaces(engine.clone(), options);
     let mut served = Served { api, dialects: router, ..Served::default() };
+    if config.console.enabled {
+        let asked = posthorn_api::closed(served.api.v1.clone());
+        let callers = Callers::new(engine.clone(), Arc::clone(&failures));
+        let store = match store.kind {
+            StoreKind::Sqlite => "SQLite",
+            StoreKind::Postgres(_) => "PostgreSQL",
+        };
+        let options = posthorn_console::Options { store: Some(store), ..config.console };
+        served.console = posthorn_console::router(engine.clone(), asked, callers, options);
+    }
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
     let brake = Arc::new(disk::Brake::default());
     let push = match push.zip(mailboxes) {

@@ -30,6 +30,8 @@ pub struct Served {
     pub push_health: Router,
     /// Sockets and endpoints of Web Push.
     pub push: Router,
+    /// Pages for operators; nothing where they are switched off.
+    pub console: Router,
 }
 
 impl Served {
@@ -41,6 +43,7 @@ impl Served {
             Surface::Jwks => self.api.jwks.clone(),
             Surface::Dialects => self.dialects.clone(),
             Surface::Push => self.push.clone(),
+            Surface::Console => self.console.clone(),
         }
     }
 

@@ -23,12 +23,21 @@ pub enum Surface {
     Dialects,
     /// Sockets of agents and endpoints of senders.
     Push,
+    /// Pages for operators.
+    Console,
 }
 
 impl Surface {
     /// Every one there is.
-    pub const ALL: [Self; 6] =
-        [Self::Health, Self::Metrics, Self::V1, Self::Jwks, Self::Dialects, Self::Push];
+    pub const ALL: [Self; 7] = [
+        Self::Health,
+        Self::Metrics,
+        Self::V1,
+        Self::Jwks,
+        Self::Dialects,
+        Self::Push,
+        Self::Console,
+    ];
 }
 
 /// As it is written.

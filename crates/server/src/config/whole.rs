@@ -52,6 +52,7 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
         seal: seal(read),
         log: read.at("log"),
         telemetry: read.at("telemetry"),
+        console: read.at("console"),
         portal: read.at("portal"),
         dialects,
         server,

@@ -10,6 +10,7 @@ mod cedros_queue;
 mod cedros_world;
 mod commands;
 mod configuration;
+mod console;
 mod documents;
 mod door;
 mod efgs;

@@ -1,0 +1,333 @@
+//! One delivery: what happened, step by step, what was sent, what came back, and what to do about it.
+
+use std::sync::Arc;
+
+use askama::Template;
+use http::{Method, StatusCode};
+use posthorn_domain::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Answer;
+use super::deliveries::Row;
+use super::show::{Named, Shown, Time};
+use crate::frame::{Frame, Place, home};
+use crate::text::{self, Body};
+use crate::trouble::Trouble;
+use crate::visit::{Visit, page, see};
+use crate::words;
+
+#[derive(Deserialize)]
+struct Timeline {
+    as_of: Timestamp,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    at: Timestamp,
+    until: Option<Timestamp>,
+    step: String,
+    reason: Option<String>,
+    detail: Option<String>,
+    state: Option<String>,
+    explain: Option<Explain>,
+    number: Option<u32>,
+    took_ms: Option<u64>,
+    timings_ms: Option<Timings>,
+    status: Option<u16>,
+    failure: Option<String>,
+    response: Option<String>,
+    response_expunged_at: Option<Timestamp>,
+    #[serde(default)]
+    late: bool,
+    trigger: Option<String>,
+    request: Option<Value>,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Explain {
+    code: String,
+    meaning: String,
+    remedy: String,
+}
+
+#[derive(Deserialize)]
+struct Timings {
+    dns: Option<u64>,
+    connect: Option<u64>,
+    tls: Option<u64>,
+    first_byte: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Whole {
+    #[serde(flatten)]
+    row: Row,
+}
+
+#[derive(Deserialize)]
+struct EventHead {
+    #[serde(rename = "type")]
+    event_type: String,
+    topic: String,
+}
+
+/// A step as the page tells it.
+struct Told {
+    class: &'static str,
+    title: String,
+    text: String,
+    at: Time,
+    until: Option<String>,
+    bars: Vec<Phase>,
+    phases: String,
+    explain: Option<Explain>,
+    anchor: Option<u32>,
+}
+
+/// A phase of an attempt, as a part of a line of a hundred.
+struct Phase {
+    x: u64,
+    width: u64,
+    class: &'static str,
+}
+
+/// An attempt in full.
+struct Tried {
+    number: u32,
+    shown: Shown,
+    request: Option<String>,
+    response: Option<Body>,
+    expunged: bool,
+    detail: Option<String>,
+    late: bool,
+    manual: bool,
+}
+
+#[derive(Template)]
+#[template(path = "delivery.html")]
+struct DeliveryPage {
+    frame: Frame,
+    base: String,
+    id: String,
+    event: String,
+    event_type: String,
+    topic: String,
+    to: Named,
+    shown: Shown,
+    lane: Option<String>,
+    steps: Vec<Told>,
+    tried: Option<Tried>,
+    others: Vec<u32>,
+    would_send: Option<String>,
+    retries: bool,
+    cancels: bool,
+}
+
+/// `GET …/deliveries/{id}`.
+pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
+    let id = named(&visit)?;
+    let tenant = visit.tenant()?.clone();
+    let base = home(&tenant);
+    let whole: Whole = visit.get(&format!("/v1/deliveries/{id}")).await?;
+    let timeline: Timeline = visit.get(&format!("/v1/deliveries/{id}/timeline")).await?;
+    let event: Option<EventHead> = visit.find(&format!("/v1/events/{}", whole.row.event)).await?;
+    let now = timeline.as_of;
+    let wanted = visit.query.get("attempt").and_then(|text| text.parse::<u32>().ok());
+    let made: Vec<&Step> = timeline.steps.iter().filter(|step| step.step == "attempt").collect();
+    let chosen = made.iter().rev().find(|step| wanted.is_none_or(|wanted| step.number == Some(wanted)));
+    let would_send = match chosen.is_some_and(|step| step.request.is_some()) {
+        true => None,
+        false => {
+            let preview: Option<Value> =
+                visit.find(&format!("/v1/deliveries/{id}/request?rebuild=true")).await.unwrap_or(None);
+            preview.as_ref().map(request_text)
+        }
+    };
+    let (event_type, topic) = match event {
+        Some(event) => (event.event_type, event.topic),
+        None => ("an event that is gone".to_owned(), String::new()),
+    };
+    let to = Named::find(visit.engine(), tenant.id, whole.row.subscription);
+    let title = format!("{} → {}", text::line(&event_type, 80), to.name);
+    let state = whole.row.state.as_str();
+    let html = DeliveryPage {
+        frame: Frame::new(&visit, Place::Deliveries, title)
+            .await
+            .below(format!("{base}/deliveries"), "Deliveries")
+            .live(),
+        id: whole.row.id.to_string(),
+        event: whole.row.event.to_string(),
+        shown: whole.row.shown(),
+        lane: whole.row.lane.as_deref().map(|lane| text::line(lane, 60)),
+        steps: timeline.steps.iter().map(|step| told(step, now)).collect(),
+        tried: chosen.map(|step| tried(step)),
+        others: made.iter().filter_map(|step| step.number).collect(),
+        retries: state != "in_flight",
+        cancels: matches!(state, "pending" | "in_flight"),
+        base,
+        event_type,
+        topic,
+        to,
+        would_send,
+    };
+    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
+}
+
+fn named(visit: &Visit) -> Result<posthorn_domain::DeliveryId, Trouble> {
+    let text = visit.named.first().ok_or(Trouble::NotFound("delivery"))?;
+    text.parse().map_err(|_| Trouble::NotFound("delivery"))
+}
+
+fn told(step: &Step, now: Timestamp) -> Told {
+    let lasted = step.until.map(|until| (until.as_millis() - step.at.as_millis()).max(0).unsigned_abs());
+    let (class, title, text) = match step.step.as_str() {
+        "accepted" => ("good", "Accepted".to_owned(), "on disk before the publisher was answered".to_owned()),
+        "matched" => ("good", "Matched".to_owned(), step.detail.clone().unwrap_or_default()),
+        "made" => ("good", "Made by a job".to_owned(), step.detail.clone().unwrap_or_default()),
+        "waited" => {
+            let reason = step.reason.as_deref().unwrap_or("schedule").replace('_', " ");
+            let title = match lasted {
+                Some(lasted) => format!("Waited {}: {reason}", words::span(lasted)),
+                None => format!("Waits: {reason}"),
+            };
+            let meaning = step.explain.as_ref().map(|explain| explain.meaning.clone());
+            ("wait", title, step.detail.clone().or(meaning).unwrap_or_default())
+        }
+        "retried" => ("off", "Retried by hand".to_owned(), "its attempts and its age count from zero again".to_owned()),
+        "attempt" => attempt_words(step),
+        "under_way" => ("wait", "An attempt is under way".to_owned(), String::new()),
+        "expunged" => ("off", "Payload removed".to_owned(), "kept: that it was there".to_owned()),
+        "ended" => {
+            let state = step.state.as_deref().unwrap_or("ended");
+            let shown = Shown::delivery(state, step.reason.as_deref(), false);
+            let meaning = step.explain.as_ref().map(|explain| explain.meaning.clone());
+            (shown.class, capital(&shown.word), meaning.unwrap_or_default())
+        }
+        other => ("off", capital(&other.replace('_', " ")), String::new()),
+    };
+    let (bars, phases) = phases(step);
+    Told {
+        class,
+        title,
+        text: text::visible(&text),
+        at: Time::new(step.at, now),
+        // How long an attempt took is in its title.
+        until: step.until.filter(|_| step.step == "waited").map(words::moment),
+        bars,
+        phases,
+        explain: if class == "bad" { step.explain.clone() } else { None },
+        anchor: step.number,
+    }
+}
+
+fn attempt_words(step: &Step) -> (&'static str, String, String) {
+    let number = step.number.unwrap_or_default();
+    let took = words::span(step.took_ms.unwrap_or_default());
+    let by = if step.trigger.as_deref() == Some("manual") { ", asked for by hand" } else { "" };
+    let class = match step.status {
+        Some(200..300) => "good",
+        _ => "bad",
+    };
+    let came_to = match (step.status, &step.failure) {
+        (Some(status), _) => status.to_string(),
+        (None, Some(failure)) => failure.replace('_', " "),
+        (None, None) => "no answer".to_owned(),
+    };
+    let late = if step.late { "it came too late to count" } else { "" };
+    let text = step.detail.clone().unwrap_or_else(|| late.to_owned());
+    (class, format!("Attempt {number}: {came_to} in {took}{by}"), text)
+}
+
+/// How long the phases of an attempt took, as parts of a line and in words.
+fn phases(step: &Step) -> (Vec<Phase>, String) {
+    let Some(timings) = &step.timings_ms else { return (Vec::new(), String::new()) };
+    let parts = [
+        ("name", timings.dns, "f-soft"),
+        ("connect", timings.connect, "f-wait"),
+        ("TLS", timings.tls, "f-accent"),
+        ("first byte", timings.first_byte, "f-good"),
+    ];
+    let total: u64 = parts.iter().filter_map(|(_, millis, _)| *millis).sum();
+    if total == 0 {
+        return (Vec::new(), String::new());
+    }
+    let (mut bars, mut said, mut x) = (Vec::new(), Vec::new(), 0);
+    for (name, millis, class) in parts {
+        let Some(millis) = millis else { continue };
+        let width = (millis * 1_000 / total).max(4);
+        bars.push(Phase { x, width, class });
+        x += width;
+        said.push(format!("{name} {millis}"));
+    }
+    (bars, format!("{} ms", said.join(" · ")))
+}
+
+fn tried(step: &Step) -> Tried {
+    let (class, word) = match (step.status, &step.failure) {
+        (Some(status @ 200..300), _) => ("good", status.to_string()),
+        (Some(status), _) => ("bad", status.to_string()),
+        (None, failure) => {
+            ("bad", failure.as_deref().map_or("no answer".to_owned(), |code| code.replace('_', " ")))
+        }
+    };
+    Tried {
+        number: step.number.unwrap_or_default(),
+        shown: Shown::new(class, word),
+        request: step.request.as_ref().map(request_text),
+        response: step.response.as_ref().map(|response| Body::of(response.as_bytes())),
+        expunged: step.response_expunged_at.is_some(),
+        detail: step.detail.as_deref().map(text::visible),
+        late: step.late,
+        manual: step.trigger.as_deref() == Some("manual"),
+    }
+}
+
+/// A request as it goes over the wire, as far as it may be shown.
+fn request_text(request: &Value) -> String {
+    let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
+    let mut out = format!("{} {}\n", text("method"), text("url"));
+    for pair in request.get("headers").and_then(Value::as_array).into_iter().flatten() {
+        let part = |place: usize| pair.get(place).and_then(Value::as_str).unwrap_or_default();
+        out.push_str(&format!("{}: {}\n", part(0), part(1)));
+    }
+    let body = match request.get("body") {
+        Some(Value::String(body)) => Some(body.clone()),
+        Some(Value::Null) | None => None,
+        Some(other) => Some(other.to_string()),
+    };
+    if let Some(body) = body {
+        out.push('\n');
+        out.push_str(&Body::of(body.as_bytes()).text);
+    }
+    text::visible(&out)
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// `POST …/deliveries/{id}/retry`.
+pub(crate) async fn retry(visit: Arc<Visit>) -> Answer {
+    act(&visit, Method::POST, "/retry", "retried").await
+}
+
+/// `POST …/deliveries/{id}/cancel`.
+pub(crate) async fn cancel(visit: Arc<Visit>) -> Answer {
+    act(&visit, Method::POST, "/cancel", "cancelled").await
+}
+
+async fn act(visit: &Visit, method: Method, what: &str, done: &str) -> Answer {
+    let id = named(visit)?;
+    visit.send_bytes(method, &format!("/v1/deliveries/{id}{what}"), None).await?;
+    Ok(see(&format!("{}/deliveries/{id}?done={done}", home(visit.tenant()?))))
+}
+
+/// `POST …/deliveries/{id}/forget`.
+pub(crate) async fn forget(visit: Arc<Visit>) -> Answer {
+    let id = named(&visit)?;
+    visit.send_bytes(Method::DELETE, &format!("/v1/deliveries/{id}"), None).await?;
+    Ok(see(&format!("{}/deliveries?done=forgotten", home(visit.tenant()?))))
+}

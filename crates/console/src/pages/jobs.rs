@@ -1,0 +1,266 @@
+//! Bulk work and how far it is: jobs (replays, expunges, deletions) and redrives of dead letters.
+
+use std::sync::Arc;
+
+use askama::Template;
+use http::{Method, StatusCode};
+use posthorn_domain::{JobId, RedriveId, Timestamp};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Answer;
+use super::show::{Listed, Pager, Shown, Time};
+use crate::frame::{Frame, Place, home};
+use crate::text;
+use crate::trouble::{Refusal, Trouble};
+use crate::visit::{Visit, page, see};
+use crate::words;
+
+#[derive(Deserialize)]
+struct Job {
+    id: JobId,
+    kind: Option<String>,
+    state: String,
+    per_second: u32,
+    seen: u64,
+    done: u64,
+    created_by: String,
+    created_at: Timestamp,
+    finished_at: Option<Timestamp>,
+    problem: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Redrive {
+    id: RedriveId,
+    state: String,
+    per_second: u32,
+    total: u64,
+    moved: u64,
+    created_at: Timestamp,
+    finished_at: Option<Timestamp>,
+}
+
+/// Either of them, as a page shows it.
+struct Work {
+    path: String,
+    id: String,
+    name: String,
+    shown: Shown,
+    running: bool,
+    pace: u32,
+    progress: String,
+    /// Of how many, where that is known.
+    parts: Option<(u64, u64)>,
+    by: String,
+    made: Time,
+    ended: Option<Time>,
+    problem: Option<String>,
+}
+
+fn shown(state: &str) -> Shown {
+    match state {
+        "running" => Shown::new("wait", "running"),
+        "done" => Shown::new("good", "done"),
+        "failed" => Shown::new("bad", "failed"),
+        other => Shown::new("off", other),
+    }
+}
+
+fn of_job(job: &Job, now: Timestamp) -> Work {
+    let kind = job.kind.as_deref().unwrap_or("job").replace('_', " ");
+    Work {
+        path: format!("jobs/{}", job.id),
+        id: job.id.to_string(),
+        name: kind,
+        shown: shown(&job.state),
+        running: job.state == "running",
+        pace: job.per_second,
+        progress: format!("{} done, {} looked at", words::number(job.done), words::number(job.seen)),
+        parts: None,
+        by: text::line(&job.created_by, 60),
+        made: Time::new(job.created_at, now),
+        ended: job.finished_at.map(|at| Time::new(at, now)),
+        problem: job.problem.as_deref().map(text::visible),
+    }
+}
+
+fn of_redrive(redrive: &Redrive, now: Timestamp) -> Work {
+    Work {
+        path: format!("redrives/{}", redrive.id),
+        id: redrive.id.to_string(),
+        name: "redrive of dead letters".to_owned(),
+        shown: shown(&redrive.state),
+        running: redrive.state == "running",
+        pace: redrive.per_second,
+        progress: format!(
+            "{} of {} put back",
+            words::number(redrive.moved),
+            words::number(redrive.total)
+        ),
+        parts: Some((redrive.moved, redrive.total)),
+        by: String::new(),
+        made: Time::new(redrive.created_at, now),
+        ended: redrive.finished_at.map(|at| Time::new(at, now)),
+        problem: None,
+    }
+}
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct JobsPage {
+    frame: Frame,
+    base: String,
+    works: Vec<Work>,
+    pager: Pager,
+}
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct JobPage {
+    frame: Frame,
+    base: String,
+    work: Work,
+}
+
+/// `GET …/jobs`: the newest redrives stand with the first page of jobs.
+pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
+    let tenant = visit.tenant()?.clone();
+    let wanted = visit.query.query(&["cursor"], &[("limit", "25")]);
+    let jobs: Listed<Job> = visit.get(&format!("/v1/jobs?{wanted}")).await?;
+    let now = visit.now();
+    let mut works: Vec<(Timestamp, Work)> =
+        jobs.items.iter().map(|job| (job.created_at, of_job(job, now))).collect();
+    if visit.query.get("cursor").is_none() {
+        let redrives: Listed<Redrive> = visit.get("/v1/redrives?limit=10").await?;
+        let redrives = redrives.items.iter();
+        works.extend(redrives.map(|redrive| (redrive.created_at, of_redrive(redrive, now))));
+    }
+    works.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    let html = JobsPage {
+        frame: Frame::new(&visit, Place::Jobs, "Jobs").await.live(),
+        base: home(&tenant),
+        pager: Pager::of(&jobs, &visit.query, &[], now),
+        works: works.into_iter().map(|(_, work)| work).collect(),
+    };
+    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
+}
+
+/// `GET …/jobs/{id}`.
+pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
+    let id: JobId = named(&visit, "job")?;
+    let job: Job = visit.get(&format!("/v1/jobs/{id}")).await?;
+    show(&visit, of_job(&job, visit.now())).await
+}
+
+/// `GET …/redrives/{id}`.
+pub(crate) async fn one_redrive(visit: Arc<Visit>) -> Answer {
+    let id: RedriveId = named(&visit, "redrive")?;
+    let redrive: Redrive = visit.get(&format!("/v1/redrives/{id}")).await?;
+    show(&visit, of_redrive(&redrive, visit.now())).await
+}
+
+fn named<T: std::str::FromStr>(visit: &Visit, what: &'static str) -> Result<T, Trouble> {
+    let text = visit.named.first().ok_or(Trouble::NotFound(what))?;
+    text.parse().map_err(|_| Trouble::NotFound(what))
+}
+
+async fn show(visit: &Visit, work: Work) -> Answer {
+    let base = home(visit.tenant()?);
+    let mut name = work.name.clone();
+    if let Some(first) = name.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    let html = JobPage {
+        frame: Frame::new(visit, Place::Jobs, name).await.below(format!("{base}/jobs"), "Jobs").live(),
+        base,
+        work,
+    };
+    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
+}
+
+/// `POST …/jobs/{id}/cancel`.
+pub(crate) async fn cancel(visit: Arc<Visit>) -> Answer {
+    let id: JobId = named(&visit, "job")?;
+    visit.send_bytes(Method::POST, &format!("/v1/jobs/{id}/cancel"), None).await?;
+    Ok(see(&format!("{}/jobs/{id}?done=stopped", home(visit.tenant()?))))
+}
+
+/// `POST …/redrives/{id}/cancel`.
+pub(crate) async fn cancel_redrive(visit: Arc<Visit>) -> Answer {
+    let id: RedriveId = named(&visit, "redrive")?;
+    visit.send_bytes(Method::POST, &format!("/v1/redrives/{id}/cancel"), None).await?;
+    Ok(see(&format!("{}/redrives/{id}?done=stopped", home(visit.tenant()?))))
+}
+
+#[derive(Template)]
+#[template(path = "redrive-new.html")]
+struct RedrivePage {
+    frame: Frame,
+    base: String,
+    count: String,
+    all: bool,
+    subscription: String,
+    subscription_name: String,
+    reason: String,
+    pace: String,
+    wrong: Option<String>,
+}
+
+/// `GET …/dead-letters/redrive`: asks first, with the number.
+pub(crate) async fn ask_redrive(visit: Arc<Visit>) -> Answer {
+    confirm(&visit, None).await
+}
+
+async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
+    let tenant = visit.tenant()?.clone();
+    let base = home(&tenant);
+    let typed = |name: &str| {
+        let typed = visit.form.get(name).or_else(|| visit.query.get(name));
+        typed.unwrap_or_default().to_owned()
+    };
+    let (subscription, reason) = (typed("subscription"), typed("reason"));
+    let all = subscription.is_empty() && reason.is_empty();
+    let counts = visit.engine().store().counts(Some(tenant.id)).await.map_err(|_| Trouble::Away)?;
+    let id = subscription.parse().ok();
+    let name = id.map(|id| super::show::Named::find(visit.engine(), tenant.id, id).name);
+    let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let html = RedrivePage {
+        frame: Frame::new(visit, Place::DeadLetters, "Retry dead letters")
+            .await
+            .below(format!("{base}/dead-letters"), "Dead letters"),
+        count: words::number(counts.dead),
+        pace: typed("per_second"),
+        subscription_name: name.unwrap_or_else(|| subscription.clone()),
+        base,
+        all,
+        subscription,
+        reason,
+        wrong,
+    };
+    Ok(page(&visit.headers, status, html.render()?))
+}
+
+/// `POST …/dead-letters/redrive`.
+pub(crate) async fn redrive(visit: Arc<Visit>) -> Answer {
+    let form = &visit.form;
+    let mut body = Map::new();
+    for name in ["subscription", "reason"] {
+        if let Some(value) = form.get(name) {
+            body.insert(name.to_owned(), json!(value));
+        }
+    }
+    match form.get("per_second").map(str::parse::<u32>) {
+        None => {}
+        Some(Ok(pace)) => drop(body.insert("per_second".to_owned(), json!(pace))),
+        Some(Err(_)) => return confirm(&visit, Some("the pace must be a number".to_owned())).await,
+    }
+    let body = Value::Object(body);
+    match visit.send::<Redrive>(Method::POST, "/v1/redrives", Some(&body)).await {
+        Ok(made) => {
+            Ok(see(&format!("{}/redrives/{}?done=started", home(visit.tenant()?), made.id)))
+        }
+        Err(Trouble::Refused(Refusal { detail, .. })) => confirm(&visit, Some(detail)).await,
+        Err(trouble) => Err(trouble),
+    }
+}

@@ -1,0 +1,421 @@
+//! One subscription: how it stands, what it wants, its secrets, and what to do with it.
+
+use std::sync::Arc;
+
+use askama::Template;
+use http::{Method, StatusCode};
+use posthorn_domain::{DeliveryId, RollupScope, RollupStep, SubscriptionId, Timestamp};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Answer;
+use super::deliveries::{self, Row};
+use super::show::{Listed, Shown, Time, place};
+use super::subscriptions::{Given, SecretPage, changed, settings, wants};
+use crate::chart::Bars;
+use crate::form::Fields;
+use crate::frame::{Frame, Place, home};
+use crate::text;
+use crate::trouble::{Refusal, Trouble};
+use crate::visit::{Visit, page, see};
+use crate::words;
+
+#[derive(Deserialize)]
+struct Health {
+    owner: bool,
+    breaker: Option<Breaker>,
+    concurrency: Concurrency,
+    rate: Rate,
+    blocked_lanes: Vec<Lane>,
+    blocked_lanes_count: usize,
+    pending: Option<u64>,
+    oldest_due_at: Option<Timestamp>,
+    last_hour: Hour,
+}
+
+#[derive(Deserialize)]
+struct Breaker {
+    state: String,
+    until: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct Concurrency {
+    limit: Option<u32>,
+    effective: Option<u32>,
+    in_flight: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Rate {
+    limit: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Lane {
+    lane: String,
+    since: Timestamp,
+    delivery: Option<DeliveryId>,
+}
+
+#[derive(Deserialize)]
+struct Hour {
+    sampled: usize,
+    success_rate: Option<f64>,
+    p95_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Count {
+    count: u64,
+    complete: bool,
+}
+
+/// What came of a test, in words.
+struct Tested {
+    class: &'static str,
+    text: String,
+    body: Option<text::Body>,
+}
+
+#[derive(Template)]
+#[template(path = "subscription.html")]
+struct SubscriptionPage<'p> {
+    frame: Frame,
+    base: String,
+    id: String,
+    name: Option<String>,
+    shown: Shown,
+    reason: Option<String>,
+    failing: Option<Time>,
+    place: String,
+    url: Option<String>,
+    description: String,
+    wants: String,
+    filter: String,
+    profile: String,
+    policy: String,
+    made: Time,
+    changed: Time,
+    paused: bool,
+    facts: Vec<(&'static str, String)>,
+    lanes: Vec<(String, Time, Option<String>)>,
+    more_lanes: usize,
+    bars: Bars,
+    lines: Vec<deliveries::Line>,
+    typed: &'p Fields,
+    wrong: Option<(String, String)>,
+    tested: Option<Tested>,
+    tried: Option<Tested>,
+    counted: Option<String>,
+}
+
+impl SubscriptionPage<'_> {
+    fn wrong_at(&self, name: &str) -> Option<&str> {
+        let (field, text) = self.wrong.as_ref()?;
+        (field == name).then_some(text.as_str())
+    }
+
+    /// What was typed in a field, or what it is now.
+    fn now<'v>(&'v self, name: &str, now: &'v str) -> &'v str {
+        let typed = self.typed.typed(name);
+        if typed.is_empty() { now } else { typed }
+    }
+}
+
+/// What else a page says than how the subscription stands.
+#[derive(Default)]
+struct Also {
+    wrong: Option<(String, String)>,
+    tested: Option<Tested>,
+    tried: Option<Tested>,
+    counted: Option<String>,
+}
+
+/// `GET …/subscriptions/{id}`.
+pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
+    show(&visit, Also::default()).await
+}
+
+fn named(visit: &Visit) -> Result<SubscriptionId, Trouble> {
+    let text = visit.named.first().ok_or(Trouble::NotFound("subscription"))?;
+    text.parse().map_err(|_| Trouble::NotFound("subscription"))
+}
+
+async fn show(visit: &Visit, also: Also) -> Answer {
+    let id = named(visit)?;
+    let tenant = visit.tenant()?.clone();
+    let base = home(&tenant);
+    let given: Given = visit.get(&format!("/v1/subscriptions/{id}")).await?;
+    let health: Health = visit.get(&format!("/v1/subscriptions/{id}/health")).await?;
+    let rows: Listed<Row> = visit.get(&format!("/v1/deliveries?subscription={id}&limit=10")).await?;
+    let now = visit.now();
+    let from = Timestamp::from_millis(now.as_millis() - 3_600_000);
+    let scope = RollupScope::Subscription(id);
+    let series = visit.engine().series(scope, RollupStep::Minute, from, now).await?;
+    let view = visit.engine().catalog().subscription(tenant.id, id)?;
+    let (made, changed) = changed(&given, now);
+    let pretty = |value: &Value| text::indented(&value.to_string());
+    let status = if also.wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let html = SubscriptionPage {
+        frame: Frame::new(visit, Place::Subscriptions, given.title())
+            .await
+            .below(format!("{base}/subscriptions"), "Subscriptions"),
+        id: id.to_string(),
+        shown: Shown::subscription(&given.status, given.failing_since.is_some()),
+        reason: given.status_reason.as_deref().map(text::visible),
+        failing: given.failing_since.map(|at| Time::new(at, now)),
+        place: place(&view.subscription.destination),
+        url: given.url.as_deref().map(text::visible),
+        description: text::visible(&given.description),
+        wants: wants(&given.filter),
+        filter: pretty(&given.filter),
+        profile: given.profile.clone(),
+        policy: pretty(&given.policy),
+        paused: given.status != "active",
+        facts: facts(&health, now),
+        lanes: health
+            .blocked_lanes
+            .iter()
+            .map(|lane| {
+                let name = match lane.lane.as_str() {
+                    "" => "the whole subscription".to_owned(),
+                    key => text::line(key, 60),
+                };
+                (name, Time::new(lane.since, now), lane.delivery.map(|id| id.to_string()))
+            })
+            .collect(),
+        more_lanes: health.blocked_lanes_count.saturating_sub(health.blocked_lanes.len()),
+        bars: Bars::of(&series),
+        lines: rows.items.iter().map(|row| deliveries::line(visit, tenant.id, row, now)).collect(),
+        name: given.name,
+        typed: &visit.form,
+        wrong: also.wrong,
+        tested: also.tested,
+        tried: also.tried,
+        counted: also.counted,
+        base,
+        made,
+        changed,
+    };
+    Ok(page(&visit.headers, status, html.render()?))
+}
+
+/// How it stands now, in words.
+fn facts(health: &Health, now: Timestamp) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    let hour = &health.last_hour;
+    if let Some(rate) = hour.success_rate {
+        let text = format!("{:.1} % of {} attempts", rate * 100.0, words::number(hour.sampled as u64));
+        facts.push(("Success in the last hour", text));
+    }
+    facts.extend(hour.p95_ms.map(|ms| ("p95 of the last hour", words::span(ms))));
+    facts.extend(health.pending.map(|count| ("Waiting", words::number(count))));
+    if let Some(at) = health.oldest_due_at {
+        facts.push(("Oldest due", words::age(at, now)));
+    }
+    if let Some(breaker) = &health.breaker {
+        let text = match (breaker.state.as_str(), breaker.until) {
+            ("closed", _) => "closed: attempts go out".to_owned(),
+            (_, Some(until)) => format!("open: the next attempt {}", words::age(until, now)),
+            (state, None) => state.to_owned(),
+        };
+        facts.push(("Breaker", text));
+    }
+    let at_once = &health.concurrency;
+    if let Some(effective) = at_once.effective {
+        let limit = at_once.limit.map_or_else(String::new, |limit| format!(" of {limit}"));
+        let now = at_once.in_flight.unwrap_or(0);
+        facts.push(("At once", format!("{now} now, up to {effective}{limit}")));
+    }
+    facts.extend(health.rate.limit.map(|rate| ("Rate limit", format!("{rate} a second"))));
+    if !health.owner {
+        facts.push(("Where", "another node attempts its deliveries".to_owned()));
+    }
+    facts
+}
+
+async fn act(visit: &Visit, what: &str, done: &str) -> Answer {
+    let id = named(visit)?;
+    let path = format!("/v1/subscriptions/{id}/{what}");
+    visit.send_bytes(Method::POST, &path, None).await?;
+    Ok(see(&format!("{}/subscriptions/{id}?done={done}", home(visit.tenant()?))))
+}
+
+/// `POST …/subscriptions/{id}/pause`.
+pub(crate) async fn pause(visit: Arc<Visit>) -> Answer {
+    act(&visit, "pause", "paused").await
+}
+
+/// `POST …/subscriptions/{id}/resume`.
+pub(crate) async fn resume(visit: Arc<Visit>) -> Answer {
+    act(&visit, "resume", "resumed").await
+}
+
+/// `POST …/subscriptions/{id}/test`: sends one test event and waits for the answer.
+pub(crate) async fn test(visit: Arc<Visit>) -> Answer {
+    let id = named(&visit)?;
+    let path = format!("/v1/subscriptions/{id}/test");
+    let outcome: Value = visit.send(Method::POST, &path, None).await?;
+    let part = |name: &str| outcome.get(name).and_then(Value::as_str).map(str::to_owned);
+    let tested = match outcome.get("status").and_then(Value::as_u64) {
+        Some(status) => Tested {
+            class: if (200..300).contains(&status) { "good" } else { "bad" },
+            text: format!("The receiver answered {status}."),
+            body: part("response").map(|body| text::Body::of(body.as_bytes())),
+        },
+        None => Tested {
+            class: "bad",
+            text: format!(
+                "No answer: {}. {}",
+                part("failure").unwrap_or_default().replace('_', " "),
+                part("detail").map(|detail| text::visible(&detail)).unwrap_or_default()
+            ),
+            body: None,
+        },
+    };
+    show(&visit, Also { tested: Some(tested), ..Also::default() }).await
+}
+
+/// `POST …/subscriptions/{id}/rotate`.
+pub(crate) async fn rotate(visit: Arc<Visit>) -> Answer {
+    #[derive(Deserialize)]
+    struct Rotated {
+        secret: Option<String>,
+    }
+    let id = named(&visit)?;
+    let path = format!("/v1/subscriptions/{id}/rotate-secret");
+    let made: Rotated = visit.send(Method::POST, &path, Some(&json!({}))).await?;
+    // A key whose public half receivers verify with has nothing to be shown.
+    let Some(secret) = made.secret else {
+        return Ok(see(&format!("{}/subscriptions/{id}?done=changed", home(visit.tenant()?))));
+    };
+    let html = SecretPage {
+        frame: Frame::new(&visit, Place::Subscriptions, "The new signing secret").await,
+        text: "It is shown only once. The old one keeps signing beside it for a while, so that receivers can change \
+               over without losing anything.",
+        back: format!("{}/subscriptions/{id}", home(visit.tenant()?)),
+        secret,
+    };
+    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
+}
+
+/// `POST …/subscriptions/{id}/change`.
+pub(crate) async fn change(visit: Arc<Visit>) -> Answer {
+    let id = named(&visit)?;
+    let body = match settings(&visit.form) {
+        Ok(body) => body,
+        Err(wrong) => return show(&visit, Also { wrong: Some(wrong), ..Also::default() }).await,
+    };
+    match visit.send::<Value>(Method::PATCH, &format!("/v1/subscriptions/{id}"), Some(&body)).await {
+        Ok(_) => Ok(see(&format!("{}/subscriptions/{id}?done=changed", home(visit.tenant()?)))),
+        Err(Trouble::Refused(Refusal { field, detail, .. })) => {
+            let field = field.unwrap_or_default();
+            let first = field.split(['.', '[']).next().unwrap_or_default().to_owned();
+            let wrong = Some((first, format!("{field}: {detail}")));
+            show(&visit, Also { wrong, ..Also::default() }).await
+        }
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// `POST …/subscriptions/{id}/try`: whether the filter wants an event, and why not.
+pub(crate) async fn try_filter(visit: Arc<Visit>) -> Answer {
+    let id = named(&visit)?;
+    let wrong = |field: &str, text: String| Also {
+        wrong: Some((field.to_owned(), text)),
+        ..Also::default()
+    };
+    let mut body = Map::new();
+    body.insert("subscription".to_owned(), json!(id));
+    let typed = visit.form.get("event").unwrap_or_default();
+    if typed.starts_with("evt_") {
+        body.insert("event_id".to_owned(), json!(typed));
+    } else {
+        match serde_json::from_str::<Value>(typed) {
+            Ok(event) => body.insert("event".to_owned(), event),
+            Err(e) => {
+                let text = format!("give the id of an event, or one as JSON: {e}");
+                return show(&visit, wrong("event", text)).await;
+            }
+        };
+    }
+    match visit.send::<Value>(Method::POST, "/v1/filters/test", Some(&Value::Object(body))).await {
+        Ok(outcome) => {
+            let matches = outcome.get("matches").and_then(Value::as_bool).unwrap_or(false);
+            let reasons = outcome.get("reasons").and_then(Value::as_array).into_iter().flatten();
+            let reasons: Vec<&str> = reasons.filter_map(Value::as_str).collect();
+            let tried = Tested {
+                class: if matches { "good" } else { "bad" },
+                text: match matches {
+                    true => "This subscription wants that event.".to_owned(),
+                    false => "It does not want that event:".to_owned(),
+                },
+                body: (!matches).then(|| text::Body::of(reasons.join("\n").as_bytes())),
+            };
+            show(&visit, Also { tried: Some(tried), ..Also::default() }).await
+        }
+        Err(Trouble::Refused(refusal)) => show(&visit, wrong("event", refusal.detail)).await,
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// `POST …/subscriptions/{id}/replay`: counts first, and starts a job when told to.
+pub(crate) async fn replay(visit: Arc<Visit>) -> Answer {
+    let id = named(&visit)?;
+    let form = &visit.form;
+    let mut body = Map::new();
+    for name in ["from", "until", "status"] {
+        if let Some(value) = form.get(name) {
+            body.insert(name.to_owned(), json!(value));
+        }
+    }
+    if let Some(pace) = form.get("per_second") {
+        let Ok(pace) = pace.parse::<u32>() else {
+            let wrong = Some(("per_second".to_owned(), "must be a number".to_owned()));
+            return show(&visit, Also { wrong, ..Also::default() }).await;
+        };
+        body.insert("per_second".to_owned(), json!(pace));
+    }
+    let body = Value::Object(body);
+    let path = format!("/v1/subscriptions/{id}/replay");
+    let refused = |refusal: Refusal| Also {
+        wrong: Some((refusal.field.unwrap_or_else(|| "replay".to_owned()), refusal.detail)),
+        ..Also::default()
+    };
+    if form.is_checked("start") {
+        return match visit.send::<Value>(Method::POST, &path, Some(&body)).await {
+            Ok(job) => {
+                let job = job.get("id").and_then(Value::as_str).unwrap_or_default();
+                Ok(see(&format!("{}/jobs/{job}?done=started", home(visit.tenant()?))))
+            }
+            Err(Trouble::Refused(refusal)) => show(&visit, refused(refusal)).await,
+            Err(trouble) => Err(trouble),
+        };
+    }
+    match visit.send::<Count>(Method::POST, &format!("{path}/count"), Some(&body)).await {
+        Ok(count) => {
+            let counted = match count.complete {
+                true => words::number(count.count),
+                false => format!("{} or more", words::number(count.count)),
+            };
+            show(&visit, Also { counted: Some(counted), ..Also::default() }).await
+        }
+        Err(Trouble::Refused(refusal)) => show(&visit, refused(refusal)).await,
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// `POST …/subscriptions/{id}/delete`, with its name or id typed.
+pub(crate) async fn delete(visit: Arc<Visit>) -> Answer {
+    let id = named(&visit)?;
+    let given: Given = visit.get(&format!("/v1/subscriptions/{id}")).await?;
+    let typed = visit.form.get("confirm").unwrap_or_default();
+    if typed != id.to_string() && given.name.as_deref() != Some(typed) {
+        let text = "type the name or the id of the subscription to delete it".to_owned();
+        let wrong = Some(("confirm".to_owned(), text));
+        return show(&visit, Also { wrong, ..Also::default() }).await;
+    }
+    visit.send_bytes(Method::DELETE, &format!("/v1/subscriptions/{id}"), None).await?;
+    Ok(see(&format!("{}/subscriptions?done=deleted", home(visit.tenant()?))))
+}

@@ -1,0 +1,5 @@
+//! The console as a browser meets it, without one: a real engine on the model store, and the router of the pages.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod harness;

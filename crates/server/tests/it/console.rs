@@ -1,0 +1,104 @@
+//! The console in a real browser: Chromium, driven by playwright-core, with the checks of axe-core. What it walks through
+//! is in `tests/browser/console.mjs`. On both stores.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::receiver::{Answer, Receiver};
+use serde_json::json;
+
+use crate::cedros_world::On;
+use crate::postgres::database;
+
+/// The versions of what drives the browser.
+const PACKAGES: [&str; 2] = ["playwright-core@1.65.0", "axe-core@4.14.0"];
+
+/// Where the packages are; installed once for all tests.
+fn packages() -> PathBuf {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = root.join(format!("browser-{}", PACKAGES.join("-").replace(['@', '.'], "_")));
+    if !place.join("node_modules").exists() {
+        let half = root.join(format!("browser-half-{}", std::process::id()));
+        std::fs::create_dir_all(&half).expect("a folder");
+        let flags = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--no-save"];
+        let mut npm = Command::new("npm");
+        npm.arg("install").args(flags).arg("--prefix").arg(&half).args(PACKAGES);
+        let output = npm.output().expect("npm, which ./test installs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // Another test may have been faster.
+        if std::fs::rename(&half, &place).is_err() {
+            drop(std::fs::remove_dir_all(&half));
+        }
+    }
+    place
+}
+
+/// Something to look at: events, a receiver that works, one that fails, one that nothing matches, and what strangers may
+/// write in every field they can.
+fn furnish(server: &Server) -> (Receiver, Receiver) {
+    let good = Receiver::new(200);
+    let bad = Receiver::new(Answer::from(503).body("maintenance <script>alert(1)</script>"));
+    let markup = "<img src=x onerror=alert(1)>";
+    server.call("PUT", "/v1/topics/orders").json(&json!({"description": markup})).send().with(200);
+    let subscribe = |name: &str, url: String, more: serde_json::Value| {
+        let mut body = json!({
+            "name": name, "url": url, "description": markup,
+            "filter": {"any_of": [{"topics": ["orders"]}]},
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            body[name] = value.clone();
+        }
+        server.call("POST", "/v1/subscriptions").json(&body).send().with(201);
+    };
+    subscribe("works", good.url("/works"), json!({}));
+    let once = json!({"policy": {"schedule": {"max_attempts": 1}}});
+    subscribe("acme-erp", bad.url("/fails"), once);
+    let elsewhere = json!({"filter": {"any_of": [{"topics": ["orders"], "attributes": {"region": "us"}}]}});
+    subscribe("nobody", good.url("/nobody"), elsewhere);
+    server.call("POST", "/v1/tenants").json(&json!({"name": "acme"})).send().with(201);
+    for number in 0..5 {
+        let event = json!({
+            "topic": "orders", "type": "order.paid", "key": markup, "attributes": {"region": markup},
+            "payload": {"number": number, "note": markup},
+        });
+        server.call("POST", "/v1/events").json(&event).send().with(202);
+    }
+    server.settles(&[("delivered", 5), ("dead", 5)]);
+    (good, bad)
+}
+
+fn walk(on: On) {
+    let mut home = Home::new();
+    let database = match on {
+        On::Sqlite => None,
+        On::Postgres => Some(database()),
+    };
+    if let Some(database) = &database {
+        home.store_in(&database.url());
+    }
+    let server = home.serve();
+    let _receivers = furnish(&server);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/console.mjs");
+    let pictures = home.path().join("pictures");
+    let output = Command::new("node")
+        .arg(script)
+        .args([&server.url, &server.key, "default"])
+        .arg(&pictures)
+        .env("BROWSER_PACKAGES", packages())
+        .output()
+        .expect("node, which ./test installs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(pictures.join("overview-light.png").exists());
+}
+
+#[test]
+fn every_page_in_a_browser_on_sqlite() {
+    walk(On::Sqlite);
+}
+
+#[test]
+fn every_page_in_a_browser_on_postgres() {
+    walk(On::Postgres);
+}
