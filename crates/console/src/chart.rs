@@ -30,7 +30,8 @@ impl Bars {
             .chunks(chunk)
             .map(|points| {
                 let made = points.iter().map(|(_, counts)| counts.attempts()).sum();
-                let failed = points.iter().map(|(_, counts)| counts.failed.iter().sum::<u64>()).sum();
+                let failed =
+                    points.iter().map(|(_, counts)| counts.failed.iter().sum::<u64>()).sum();
                 (made, failed)
             })
             .collect();
@@ -41,8 +42,7 @@ impl Bars {
             let class = if failed * 2 > *made { "f-bad" } else { "f-good" };
             Bar { x: place * STEP, y: 100 - height, height, class }
         };
-        let (made, failed) =
-            sums.iter().fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
+        let (made, failed) = sums.iter().fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
         let label = format!(
             "{} attempts, {} failed",
             crate::words::number(made),

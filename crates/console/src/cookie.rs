@@ -12,7 +12,8 @@ pub(crate) const THEME: &str = "posthorn_theme";
 /// What a cookie says. Two of one name are none: somebody else may have set the other.
 pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<String> {
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let pairs =
+        texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let mut found = pairs.filter(|(own, _)| *own == name).map(|(_, value)| value);
     match (found.next(), found.next()) {
         (Some(value), None) => Some(value.to_owned()),
@@ -33,7 +34,8 @@ pub(crate) fn write(name: &str, value: &str, kept: &Kept, secure: bool) -> Heade
         Kept::Gone => 0,
     };
     let secure = if secure { "; Secure" } else { "" };
-    let text = format!("{name}={value}; Path=/console; HttpOnly; SameSite=Strict; Max-Age={age}{secure}");
+    let text =
+        format!("{name}={value}; Path=/console; HttpOnly; SameSite=Strict; Max-Age={age}{secure}");
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
 }
 
@@ -44,7 +46,8 @@ mod tests {
     #[test]
     fn one_of_a_name_is_read() {
         let mut headers = HeaderMap::new();
-        headers.append(header::COOKIE, HeaderValue::from_static("a=1; posthorn_console=ses_x.y; b=2"));
+        headers
+            .append(header::COOKIE, HeaderValue::from_static("a=1; posthorn_console=ses_x.y; b=2"));
         assert_eq!(read(&headers, SESSION).as_deref(), Some("ses_x.y"));
         assert_eq!(read(&headers, "c"), None);
         headers.append(header::COOKIE, HeaderValue::from_static("posthorn_console=other"));
@@ -54,9 +57,13 @@ mod tests {
     #[test]
     fn sessions_stay_with_the_browser_and_this_site() {
         let text = write(SESSION, "x", &Kept::Seconds(60), true);
-        let wanted = "posthorn_console=x; Path=/console; HttpOnly; SameSite=Strict; Max-Age=60; Secure";
+        let wanted =
+            "posthorn_console=x; Path=/console; HttpOnly; SameSite=Strict; Max-Age=60; Secure";
         assert_eq!(text, wanted);
-        assert_eq!(write(SESSION, "", &Kept::Gone, false).to_str().unwrap().matches("Secure").count(), 0);
+        assert_eq!(
+            write(SESSION, "", &Kept::Gone, false).to_str().unwrap().matches("Secure").count(),
+            0
+        );
         assert_eq!(write(SESSION, "a\nb", &Kept::Gone, false), "", "nothing that splits a head");
     }
 }

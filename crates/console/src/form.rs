@@ -118,7 +118,10 @@ mod tests {
     #[test]
     fn queries_keep_what_they_are_told_to() {
         let fields = Fields::parse(b"state=dead&type=a&type=b&cursor=x&other=1&empty=&q=a%26b+c");
-        assert_eq!(fields.query(&["state", "type", "q"], &[]), "state=dead&type=a&type=b&q=a%26b+c");
+        assert_eq!(
+            fields.query(&["state", "type", "q"], &[]),
+            "state=dead&type=a&type=b&q=a%26b+c"
+        );
         assert_eq!(fields.query(&["state", "cursor"], &[("cursor", "y")]), "state=dead&cursor=y");
         assert_eq!(fields.query(&["state"], &[("state", "")]), "");
         assert_eq!(fields.all("type").collect::<Vec<_>>(), ["a", "b"]);

@@ -135,7 +135,8 @@ impl Frame {
         let mut tenants = Vec::new();
         if operator || visit.realm().is_some() {
             let all = visit.engine().catalog().tenants();
-            let own = all.into_iter().filter(|own| visit.realm().is_none_or(|realm| own.realm == *realm));
+            let own =
+                all.into_iter().filter(|own| visit.realm().is_none_or(|realm| own.realm == *realm));
             tenants = own.take(OFFERED_MAX).map(|tenant| tenant.name).collect();
         }
         Self {

@@ -106,9 +106,6 @@ pub fn router(engine: Engine, api: Router, callers: Callers, options: Options) -
         )
         .route("/console", get(async || visit::see("/console/")))
         .route("/console/assets/{hash}/{name}", get(gate::asset))
-        .route(
-            "/console/{*rest}",
-            get(move |request| gate::lost(Arc::clone(&lost), request)),
-        )
+        .route("/console/{*rest}", get(move |request| gate::lost(Arc::clone(&lost), request)))
         .layer(axum::middleware::map_response(gate::harden))
 }

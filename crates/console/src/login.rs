@@ -113,7 +113,8 @@ pub(crate) async fn check(console: Arc<Console>, request: Request<Body>) -> Resp
         return match console.callers.unknown(peer) {
             Denied::TooManyFailures(wait) => {
                 let wait = words::span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-                let why = format!("Too many wrong keys came from your address. Try again in {wait}.");
+                let why =
+                    format!("Too many wrong keys came from your address. Try again in {wait}.");
                 refuse(StatusCode::TOO_MANY_REQUESTS, next, why)
             }
             _ => {
@@ -122,7 +123,10 @@ pub(crate) async fn check(console: Arc<Console>, request: Request<Body>) -> Resp
             }
         };
     };
-    if ![Scope::Read, Scope::Manage, Scope::Operator].iter().any(|scope| principal.key.allows(*scope)) {
+    if ![Scope::Read, Scope::Manage, Scope::Operator]
+        .iter()
+        .any(|scope| principal.key.allows(*scope))
+    {
         let why = "This key may only publish. The console needs one that may read.".to_owned();
         return refuse(StatusCode::FORBIDDEN, next, why);
     }

@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn json_keeps_what_was_written() {
-        let body = Body::of(br#"{"id":12345678901234567890.10,"s":"a,\"b\":{","e":[],"o":{ },"l":[1,2]}"#);
+        let body =
+            Body::of(br#"{"id":12345678901234567890.10,"s":"a,\"b\":{","e":[],"o":{ },"l":[1,2]}"#);
         let wanted = "{\n  \"id\": 12345678901234567890.10,\n  \"s\": \"a,\\\"b\\\":{\",\n  \"e\": [],\n  \
                       \"o\": {},\n  \"l\": [\n    1,\n    2\n  ]\n}";
         assert_eq!(body.text, wanted);

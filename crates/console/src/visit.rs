@@ -108,7 +108,8 @@ impl Visit {
         let usual = last.or_else(|| self.find_tenant(&TenantId::DEFAULT.to_string()));
         // A realm may have none of both.
         usual.or_else(|| {
-            let filter = TenantFilter { realm: Some(self.realm()?.clone()), ..TenantFilter::default() };
+            let filter =
+                TenantFilter { realm: Some(self.realm()?.clone()), ..TenantFilter::default() };
             let (some, _) = self.engine().catalog().tenants_page(&filter, None, 20);
             some.into_iter().find(|tenant| tenant.deletion.is_none())
         })
@@ -175,7 +176,8 @@ impl Visit {
     async fn read(&self, answer: Response) -> Result<Bytes, Trouble> {
         let status = answer.status();
         let bytes = axum::body::to_bytes(answer.into_body(), ANSWER_MAX).await;
-        let bytes = bytes.map_err(|_| Trouble::Fault("the answer is too large to be shown".to_owned()))?;
+        let bytes =
+            bytes.map_err(|_| Trouble::Fault("the answer is too large to be shown".to_owned()))?;
         if status.is_success() {
             return Ok(bytes);
         }
@@ -236,7 +238,8 @@ impl Visit {
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Trouble> {
     let bytes = if bytes.is_empty() { b"null" } else { bytes };
-    serde_json::from_slice(bytes).map_err(|e| Trouble::Fault(format!("the API's answer cannot be read: {e}")))
+    serde_json::from_slice(bytes)
+        .map_err(|e| Trouble::Fault(format!("the API's answer cannot be read: {e}")))
 }
 
 /// A page, to be kept by nobody.

@@ -26,7 +26,8 @@ pub(crate) fn span(millis: u64) -> String {
 pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
     let apart = now.as_millis() - at.as_millis();
     // Ages are read at a glance; a fraction of a second says nothing.
-    let whole = |millis: u64| if millis < 10_000 { format!("{} s", millis / 1_000) } else { span(millis) };
+    let whole =
+        |millis: u64| if millis < 10_000 { format!("{} s", millis / 1_000) } else { span(millis) };
     match apart {
         0.. => whole(apart.unsigned_abs()),
         _ => format!("in {}", whole(apart.unsigned_abs())),
@@ -99,7 +100,9 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 /// An id that is short enough for a row: its beginning and its end.
 pub(crate) fn short(id: &str) -> String {
     match id.char_indices().nth(8).zip(id.char_indices().nth_back(3)) {
-        Some(((head, _), (tail, _))) if head + 4 < tail => format!("{}…{}", &id[..head], &id[tail..]),
+        Some(((head, _), (tail, _))) if head + 4 < tail => {
+            format!("{}…{}", &id[..head], &id[tail..])
+        }
         _ => id.to_owned(),
     }
 }

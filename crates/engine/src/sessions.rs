@@ -321,8 +321,7 @@ impl Engine {
             key.touch(self.now());
             return Some(Principal { key, certificate: false });
         }
-        let changes =
-            [Capability::ManageEndpoints, Capability::RotateSecret, Capability::Resend];
+        let changes = [Capability::ManageEndpoints, Capability::RotateSecret, Capability::Resend];
         let scopes = match session.kind {
             SessionKind::Portal if changes.iter().any(|own| session.can(*own)) => {
                 vec![Scope::Read, Scope::Manage]

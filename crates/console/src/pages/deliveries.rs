@@ -127,7 +127,8 @@ async fn show(visit: &Visit, dead_only: bool) -> Answer {
     let (list, wrong) = match answer {
         Ok(list) => (list, None),
         Err(Trouble::Refused(refusal)) if refusal.status == 400 || refusal.status == 422 => {
-            let none = Listed { items: Vec::new(), next: None, previous: None, scanned_until: None };
+            let none =
+                Listed { items: Vec::new(), next: None, previous: None, scanned_until: None };
             (none, Some((refusal.field.unwrap_or_default(), refusal.detail)))
         }
         Err(trouble) => return Err(trouble),

@@ -136,12 +136,15 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     let now = timeline.as_of;
     let wanted = visit.query.get("attempt").and_then(|text| text.parse::<u32>().ok());
     let made: Vec<&Step> = timeline.steps.iter().filter(|step| step.step == "attempt").collect();
-    let chosen = made.iter().rev().find(|step| wanted.is_none_or(|wanted| step.number == Some(wanted)));
+    let chosen =
+        made.iter().rev().find(|step| wanted.is_none_or(|wanted| step.number == Some(wanted)));
     let would_send = match chosen.is_some_and(|step| step.request.is_some()) {
         true => None,
         false => {
-            let preview: Option<Value> =
-                visit.find(&format!("/v1/deliveries/{id}/request?rebuild=true")).await.unwrap_or(None);
+            let preview: Option<Value> = visit
+                .find(&format!("/v1/deliveries/{id}/request?rebuild=true"))
+                .await
+                .unwrap_or(None);
             preview.as_ref().map(request_text)
         }
     };
@@ -181,9 +184,12 @@ fn named(visit: &Visit) -> Result<posthorn_domain::DeliveryId, Trouble> {
 }
 
 fn told(step: &Step, now: Timestamp) -> Told {
-    let lasted = step.until.map(|until| (until.as_millis() - step.at.as_millis()).max(0).unsigned_abs());
+    let lasted =
+        step.until.map(|until| (until.as_millis() - step.at.as_millis()).max(0).unsigned_abs());
     let (class, title, text) = match step.step.as_str() {
-        "accepted" => ("good", "Accepted".to_owned(), "on disk before the publisher was answered".to_owned()),
+        "accepted" => {
+            ("good", "Accepted".to_owned(), "on disk before the publisher was answered".to_owned())
+        }
         "matched" => ("good", "Matched".to_owned(), step.detail.clone().unwrap_or_default()),
         "made" => ("good", "Made by a job".to_owned(), step.detail.clone().unwrap_or_default()),
         "waited" => {
@@ -195,7 +201,11 @@ fn told(step: &Step, now: Timestamp) -> Told {
             let meaning = step.explain.as_ref().map(|explain| explain.meaning.clone());
             ("wait", title, step.detail.clone().or(meaning).unwrap_or_default())
         }
-        "retried" => ("off", "Retried by hand".to_owned(), "its attempts and its age count from zero again".to_owned()),
+        "retried" => (
+            "off",
+            "Retried by hand".to_owned(),
+            "its attempts and its age count from zero again".to_owned(),
+        ),
         "attempt" => attempt_words(step),
         "under_way" => ("wait", "An attempt is under way".to_owned(), String::new()),
         "expunged" => ("off", "Payload removed".to_owned(), "kept: that it was there".to_owned()),
@@ -268,9 +278,10 @@ fn tried(step: &Step) -> Tried {
     let (class, word) = match (step.status, &step.failure) {
         (Some(status @ 200..300), _) => ("good", status.to_string()),
         (Some(status), _) => ("bad", status.to_string()),
-        (None, failure) => {
-            ("bad", failure.as_deref().map_or("no answer".to_owned(), |code| code.replace('_', " ")))
-        }
+        (None, failure) => (
+            "bad",
+            failure.as_deref().map_or("no answer".to_owned(), |code| code.replace('_', " ")),
+        ),
     };
     Tried {
         number: step.number.unwrap_or_default(),

@@ -128,11 +128,13 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
         return Ok(see(&format!("{base}/events/{id}")));
     }
     let wanted = visit.query.query(&[&FILTER[..], &["cursor"]].concat(), &[]);
-    let answer: Result<Listed<EventRow>, Trouble> = visit.get(&format!("/v1/events?{wanted}")).await;
+    let answer: Result<Listed<EventRow>, Trouble> =
+        visit.get(&format!("/v1/events?{wanted}")).await;
     let (list, wrong) = match answer {
         Ok(list) => (list, None),
         Err(Trouble::Refused(refusal)) if refusal.status == 400 || refusal.status == 422 => {
-            let none = Listed { items: Vec::new(), next: None, previous: None, scanned_until: None };
+            let none =
+                Listed { items: Vec::new(), next: None, previous: None, scanned_until: None };
             (none, Some((refusal.field.unwrap_or_default(), refusal.detail)))
         }
         Err(trouble) => return Err(trouble),
@@ -318,11 +320,7 @@ pub(crate) async fn new(visit: Arc<Visit>) -> Answer {
     publish_form(&visit, &typed, None).await
 }
 
-async fn publish_form(
-    visit: &Visit,
-    typed: &Fields,
-    wrong: Option<(String, String)>,
-) -> Answer {
+async fn publish_form(visit: &Visit, typed: &Fields, wrong: Option<(String, String)>) -> Answer {
     let tenant = visit.tenant()?.clone();
     let base = home(&tenant);
     let topics = visit.engine().catalog().topics(tenant.id);
@@ -416,7 +414,8 @@ mod tests {
         let (field, text) = publish_body(&Fields::parse(b"payload=%7B")).unwrap_err();
         assert_eq!(field, "payload");
         assert!(text.starts_with("is not valid JSON"), "{text}");
-        let (field, text) = publish_body(&Fields::parse(b"attributes=a%3Db%0Anothing")).unwrap_err();
+        let (field, text) =
+            publish_body(&Fields::parse(b"attributes=a%3Db%0Anothing")).unwrap_err();
         assert_eq!((field.as_str(), text.as_str()), ("attributes", "line 2: write name=value"));
     }
 }

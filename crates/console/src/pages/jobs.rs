@@ -76,7 +76,11 @@ fn of_job(job: &Job, now: Timestamp) -> Work {
         shown: shown(&job.state),
         running: job.state == "running",
         pace: job.per_second,
-        progress: format!("{} done, {} looked at", words::number(job.done), words::number(job.seen)),
+        progress: format!(
+            "{} done, {} looked at",
+            words::number(job.done),
+            words::number(job.seen)
+        ),
         parts: None,
         by: text::line(&job.created_by, 60),
         made: Time::new(job.created_at, now),
@@ -172,7 +176,10 @@ async fn show(visit: &Visit, work: Work) -> Answer {
         first.make_ascii_uppercase();
     }
     let html = JobPage {
-        frame: Frame::new(visit, Place::Jobs, name).await.below(format!("{base}/jobs"), "Jobs").live(),
+        frame: Frame::new(visit, Place::Jobs, name)
+            .await
+            .below(format!("{base}/jobs"), "Jobs")
+            .live(),
         base,
         work,
     };

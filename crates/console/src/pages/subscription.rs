@@ -148,7 +148,8 @@ async fn show(visit: &Visit, also: Also) -> Answer {
     let base = home(&tenant);
     let given: Given = visit.get(&format!("/v1/subscriptions/{id}")).await?;
     let health: Health = visit.get(&format!("/v1/subscriptions/{id}/health")).await?;
-    let rows: Listed<Row> = visit.get(&format!("/v1/deliveries?subscription={id}&limit=10")).await?;
+    let rows: Listed<Row> =
+        visit.get(&format!("/v1/deliveries?subscription={id}&limit=10")).await?;
     let now = visit.now();
     let from = Timestamp::from_millis(now.as_millis() - 3_600_000);
     let scope = RollupScope::Subscription(id);
@@ -206,7 +207,8 @@ fn facts(health: &Health, now: Timestamp) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     let hour = &health.last_hour;
     if let Some(rate) = hour.success_rate {
-        let text = format!("{:.1} % of {} attempts", rate * 100.0, words::number(hour.sampled as u64));
+        let text =
+            format!("{:.1} % of {} attempts", rate * 100.0, words::number(hour.sampled as u64));
         facts.push(("Success in the last hour", text));
     }
     facts.extend(hour.p95_ms.map(|ms| ("p95 of the last hour", words::span(ms))));
@@ -307,7 +309,8 @@ pub(crate) async fn change(visit: Arc<Visit>) -> Answer {
         Ok(body) => body,
         Err(wrong) => return show(&visit, Also { wrong: Some(wrong), ..Also::default() }).await,
     };
-    match visit.send::<Value>(Method::PATCH, &format!("/v1/subscriptions/{id}"), Some(&body)).await {
+    match visit.send::<Value>(Method::PATCH, &format!("/v1/subscriptions/{id}"), Some(&body)).await
+    {
         Ok(_) => Ok(see(&format!("{}/subscriptions/{id}?done=changed", home(visit.tenant()?)))),
         Err(Trouble::Refused(Refusal { field, detail, .. })) => {
             let field = field.unwrap_or_default();

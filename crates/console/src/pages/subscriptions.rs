@@ -98,7 +98,9 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
             reason: given.status_reason.as_deref().map(|reason| text::line(reason, 120)),
             bars: Bars::of(&series),
             success: words::percent(all.attempts().saturating_sub(failed), all.attempts()),
-            p95: all.quantile_ms(0.95).map_or_else(String::new, |ms| words::span(ms.round() as u64)),
+            p95: all
+                .quantile_ms(0.95)
+                .map_or_else(String::new, |ms| words::span(ms.round() as u64)),
             waiting: words::number(backlog),
         });
     }
@@ -126,9 +128,9 @@ pub(crate) fn wants(filter: &Value) -> String {
         .iter()
         .map(|group| {
             let (topics, types) = (texts(group, "topics"), texts(group, "types"));
-            let more = group.as_object().is_some_and(|group| {
-                group.keys().any(|key| key != "topics" && key != "types")
-            });
+            let more = group
+                .as_object()
+                .is_some_and(|group| group.keys().any(|key| key != "topics" && key != "types"));
             let mut words = [topics, types].concat();
             if words.is_empty() {
                 words.push("any event".to_owned());
@@ -245,14 +247,14 @@ pub(crate) fn settings(form: &Fields) -> Result<Value, (String, String)> {
         words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
     };
     let (topics, types) = (list("topics"), list("types"));
-    if !body.contains_key("filter") && !(topics.is_empty() && types.is_empty()) {
-        let mut group = Map::new();
-        for (name, words) in [("topics", topics), ("types", types)] {
-            if !words.is_empty() {
-                group.insert(name.to_owned(), json!(words));
-            }
+    let mut group = Map::new();
+    for (name, words) in [("topics", topics), ("types", types)] {
+        if !words.is_empty() {
+            group.insert(name.to_owned(), json!(words));
         }
-        body.insert("filter".to_owned(), json!({"any_of": [group]}));
+    }
+    if !group.is_empty() {
+        body.entry("filter").or_insert_with(|| json!({"any_of": [group]}));
     }
     Ok(Value::Object(body))
 }
@@ -270,14 +272,16 @@ mod tests {
     fn filters_are_told_in_words() {
         assert_eq!(wants(&json!({})), "everything");
         assert_eq!(wants(&json!({"any_of": [{"topics": ["orders"]}]})), "orders");
-        let two = json!({"any_of": [{"types": ["a.b", "a.c"]}, {"topics": ["x"], "conditions": []}]});
+        let two =
+            json!({"any_of": [{"types": ["a.b", "a.c"]}, {"topics": ["x"], "conditions": []}]});
         assert_eq!(wants(&two), "a.b, a.c or x with conditions");
     }
 
     #[test]
     fn words_become_a_filter_and_json_is_taken_as_it_is() {
         let typed = Fields::parse(b"url=https%3A%2F%2Fx&topics=orders%2C+returns&types=");
-        let wanted = json!({"url": "https://x", "filter": {"any_of": [{"topics": ["orders", "returns"]}]}});
+        let wanted =
+            json!({"url": "https://x", "filter": {"any_of": [{"topics": ["orders", "returns"]}]}});
         assert_eq!(settings(&typed).unwrap(), wanted);
         let typed = Fields::parse(b"topics=ignored&filter=%7B%22any_of%22%3A%5B%5D%7D");
         assert_eq!(settings(&typed).unwrap(), json!({"filter": {"any_of": []}}));

@@ -21,7 +21,8 @@ fn packages() -> PathBuf {
     if !place.join("node_modules").exists() {
         let half = root.join(format!("browser-half-{}", std::process::id()));
         std::fs::create_dir_all(&half).expect("a folder");
-        let flags = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--no-save"];
+        let flags =
+            ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--no-save"];
         let mut npm = Command::new("npm");
         npm.arg("install").args(flags).arg("--prefix").arg(&half).args(PACKAGES);
         let output = npm.output().expect("npm, which ./test installs");
@@ -54,7 +55,8 @@ fn furnish(server: &Server) -> (Receiver, Receiver) {
     subscribe("works", good.url("/works"), json!({}));
     let once = json!({"policy": {"schedule": {"max_attempts": 1}}});
     subscribe("acme-erp", bad.url("/fails"), once);
-    let elsewhere = json!({"filter": {"any_of": [{"topics": ["orders"], "attributes": {"region": "us"}}]}});
+    let elsewhere =
+        json!({"filter": {"any_of": [{"topics": ["orders"], "attributes": {"region": "us"}}]}});
     subscribe("nobody", good.url("/nobody"), elsewhere);
     server.call("POST", "/v1/tenants").json(&json!({"name": "acme"})).send().with(201);
     for number in 0..5 {
