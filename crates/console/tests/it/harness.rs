@@ -141,7 +141,8 @@ impl Browser {
         if let Some(cookie) = &self.cookie {
             headers.insert(header::COOKIE, cookie.parse().unwrap());
         }
-        let answer = self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+        let answer =
+            self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
         let (parts, body) = answer.into_parts();
         let bytes = axum::body::to_bytes(body, 32 << 20).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
