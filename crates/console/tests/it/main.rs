@@ -2,4 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod certificates;
+mod event_types;
+mod guarding;
 mod harness;
+mod looking;
+mod managing;
+mod markup;
+mod system;

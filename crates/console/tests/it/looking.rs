@@ -1,0 +1,219 @@
+//! Every page: what it is made of, who may see it, and where its links lead.
+
+use std::collections::{BTreeSet, HashSet};
+
+use http::{Method, StatusCode};
+use posthorn_domain::{RealmName, Scope};
+use posthorn_engine::{Bound, NewTenant};
+
+use crate::harness::{Browser, Shown, Site};
+
+/// Paths of pages that can be opened without an id.
+fn pages() -> impl Iterator<Item = String> {
+    let own = posthorn_console::routes().filter(|(method, path)| {
+        **method == Method::GET && !path.replace("{tenant}", "").contains('{')
+    });
+    own.map(|(_, path)| path.replace("{tenant}", "acme"))
+}
+
+/// The tags of a page that begin so.
+fn tags<'p>(html: &'p str, begin: &'p str) -> impl Iterator<Item = &'p str> {
+    html.split(begin).skip(1).map(|rest| rest.split('>').next().unwrap())
+}
+
+/// What an attribute of a tag says.
+fn attribute<'t>(tag: &'t str, name: &str) -> Option<&'t str> {
+    let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+    rest.split('"').next()
+}
+
+/// What every page must and must not have.
+#[track_caller]
+fn check_page(path: &str, shown: &Shown) {
+    let html = &shown.text;
+    assert_eq!(shown.status, StatusCode::OK, "{path}: {html}");
+    let policy = shown.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self'"), "{path}: {policy}");
+    assert!(!policy.contains("unsafe"), "{path}: {policy}");
+    assert_eq!(shown.headers["cache-control"], "no-store", "{path}");
+    assert_eq!(html.matches("<h1").count(), 1, "{path}");
+    for script in tags(html, "<script") {
+        assert!(attribute(script, "src").is_some(), "{path}: <script{script}>");
+    }
+    assert!(!html.contains("<style") && !html.contains(" style="), "{path}");
+    for tag in html.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
+        let handler =
+            tag.split(' ').skip(1).any(|part| part.starts_with("on") && part.contains('='));
+        assert!(!handler || !tag.chars().next().unwrap().is_ascii_alphabetic(), "{path}: <{tag}>");
+    }
+    assert_eq!(
+        html.matches("<table").count(),
+        html.matches("<caption").count() + 1,
+        "{path}: captions"
+    );
+    for head in tags(html, "<th ") {
+        assert!(head.contains("scope="), "{path}: <th {head}>");
+    }
+    assert!(!html.contains("<th>"), "{path}: heads say what they are the head of");
+    let mut ids = HashSet::new();
+    for id in html.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(ids.insert(id), "{path}: two things are called {id}");
+    }
+    for kind in ["<input", "<select", "<textarea"] {
+        for tag in tags(html, kind) {
+            if let Some(id) = attribute(tag, "id") {
+                assert!(html.contains(&format!(" for=\"{id}\"")), "{path}: {id} has no label");
+            } else {
+                let boxed = ["hidden", "checkbox", "radio"];
+                let kind = attribute(tag, "type").unwrap_or_default();
+                assert!(boxed.contains(&kind), "{path}: {tag} has neither id nor label");
+            }
+        }
+    }
+    let described = html.split("aria-describedby=\"").skip(1);
+    for names in described.map(|rest| rest.split('"').next().unwrap()) {
+        for name in names.split(' ') {
+            assert!(ids.contains(name), "{path}: nothing is called {name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_page_opens_and_is_whole() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let mut opened = 0;
+    for path in pages().filter(|path| path != "/console/switch") {
+        check_page(&path, &operator.get(&path).await);
+        opened += 1;
+    }
+    assert!(opened >= 15, "only {opened} pages");
+    let switched = operator.get("/console/switch?tenant=other&to=certificates").await;
+    assert_eq!(switched.leads(), "/console/t/other/certificates");
+}
+
+#[tokio::test]
+async fn pages_with_things_on_them_are_whole_too() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let types = [
+        ("name", "order.paid"),
+        ("realm", "live"),
+        ("examples", "[1]"),
+        ("schemas", r#"{"1": {}}"#),
+    ];
+    operator.submit("/console/event-types/new", &types).await.leads();
+    let paths = [
+        format!("/console/tenants/{}", site.acme),
+        "/console/realms/live".to_owned(),
+        "/console/event-types?realm=live".to_owned(),
+        "/console/event-types/live/order.paid".to_owned(),
+        "/console/event-types/live/order.paid/change".to_owned(),
+        "/console/audit?action=tenant&order=oldest".to_owned(),
+    ];
+    for path in &paths {
+        check_page(path, &operator.get(path).await);
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_cannot_be_read_is_shown_again_with_what_is_wrong() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    for (path, field) in [
+        ("/console/audit?action=nonsense", "action"),
+        ("/console/audit?from=yesterday", "from"),
+        ("/console/tenants?realm=a+b", "realm"),
+        ("/console/event-types?archived=perhaps", "archived"),
+    ] {
+        let shown = operator.get(path).await;
+        let html = shown.expect(400);
+        assert!(html.contains(&format!("<b>{field}</b>: ")), "{path}: {html}");
+    }
+    let html = operator.get("/console/audit?action=nonsense").await.text;
+    assert!(
+        html.contains("value=\"nonsense\"") && html.contains("aria-invalid=\"true\""),
+        "{html}"
+    );
+}
+
+/// Where the navigation leads.
+fn navigation(html: &str) -> BTreeSet<String> {
+    let (_, nav) = html.split_once("<nav aria-label=\"Pages\">").unwrap();
+    let nav = nav.split("</nav>").next().unwrap();
+    tags(nav, "<a").map(|tag| attribute(tag, "href").unwrap().to_owned()).collect()
+}
+
+async fn check_navigation(browser: &Browser, from: &str) -> BTreeSet<String> {
+    let links = navigation(&browser.get(from).await.expect(200));
+    let served: Vec<&str> = posthorn_console::routes().map(|(_, path)| path).collect();
+    for link in &links {
+        let place = link.rsplit('/').next().unwrap();
+        let is_page = served.iter().any(|path| path.ends_with(&format!("/{place}")));
+        if !is_page && ["subscriptions", "jobs"].contains(&place) {
+            continue;
+        }
+        let status = browser.get(link).await.status;
+        let first = link == "/console/" && status == StatusCode::SEE_OTHER;
+        assert!(status == StatusCode::OK || first, "{link}: {status}");
+    }
+    links
+}
+
+#[tokio::test]
+async fn the_navigation_leads_to_pages_that_open() {
+    let site = Site::open().await;
+    let operator = check_navigation(&site.operator().await, "/console/").await;
+    for page in ["tenants", "realms", "keys", "event-types", "system", "audit"] {
+        assert!(operator.contains(&format!("/console/{page}")), "{page}");
+    }
+    assert!(!operator.contains("/console/push"), "there is no such page");
+
+    let acme = site.of_acme(&[Scope::Read]).await;
+    let own = check_navigation(&acme, "/console/t/acme").await;
+    assert!(own.contains("/console/t/acme/certificates") && own.contains("/console/audit"));
+    for page in ["tenants", "realms", "keys", "system"] {
+        assert!(!own.contains(&format!("/console/{page}")), "{page} is for operators");
+    }
+
+    // A realm without a tenant has pages of its own, and one with a tenant has those of that.
+    let live = RealmName::new("live").unwrap();
+    let realm = site.login(Bound::Realm(live.clone()), &[Scope::Read, Scope::Manage]).await;
+    let bare = check_navigation(&realm, "/console/event-types").await;
+    assert_eq!(bare.into_iter().collect::<Vec<_>>(), ["/console/audit", "/console/event-types"]);
+    let new = NewTenant {
+        name: "shop".to_owned(),
+        realm: live,
+        external_id: None,
+        metadata: posthorn_domain::Metadata::default(),
+        deliveries_per_second: None,
+    };
+    site.engine.create_tenant_in(new).await.unwrap();
+    let whole = check_navigation(&realm, "/console/event-types").await;
+    assert!(whole.contains("/console/t/shop/events"), "{whole:?}");
+}
+
+#[tokio::test]
+async fn what_is_for_operators_is_closed_to_all_others() {
+    let site = Site::open().await;
+    let acme = site.of_acme(&[Scope::Read, Scope::Manage, Scope::Publish]).await;
+    let live = RealmName::new("live").unwrap();
+    let realm = site.login(Bound::Realm(live), &[Scope::Read, Scope::Manage]).await;
+    for path in ["tenants", "tenants/new", "realms", "keys", "keys/new", "system"] {
+        for browser in [&acme, &realm] {
+            let html = browser.get(&format!("/console/{path}")).await.expect(403);
+            assert!(html.contains("it is for operators"), "{path}: {html}");
+        }
+    }
+    let one = format!("/console/tenants/{}", site.acme);
+    acme.get(&one).await.expect(403);
+    for path in ["/console/t/other/certificates", "/console/t/other/events"] {
+        acme.get(path).await.expect(404);
+        realm.get(path).await.expect(404);
+    }
+    // Event types are read by everybody of the realm, and changed by nobody of one tenant.
+    acme.get("/console/event-types").await.expect(200);
+    acme.get("/console/event-types/new").await.expect(403);
+    acme.get("/console/event-types?realm=live").await.expect(400);
+    realm.get("/console/event-types/new").await.expect(200);
+}

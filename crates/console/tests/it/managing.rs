@@ -1,0 +1,180 @@
+//! Tenants, keys and realms, as an operator changes them by hand.
+
+use posthorn_domain::{RealmName, Scope};
+
+use crate::harness::Site;
+
+#[tokio::test]
+async fn a_tenant_is_created_changed_and_deleted() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let new = [
+        ("name", "shop"),
+        ("realm", "live"),
+        ("external_id", "c-7"),
+        ("metadata", r#"{"plan": "gold"}"#),
+        ("deliveries_per_second", "50"),
+    ];
+    let place = operator.submit("/console/tenants/new", &new).await.leads();
+    let (path, _) = place.split_once("?done=created").unwrap();
+    let html = operator.get(&place).await.expect(200);
+    for text in ["<h1>shop</h1>", "c-7", "gold", "value=\"50\"", "Created."] {
+        assert!(html.contains(text), "{text}: {html}");
+    }
+    let list = operator.get("/console/tenants?name_prefix=sh&realm=live").await.expect(200);
+    assert!(list.contains(&format!("href=\"{path}\"")) && !list.contains(">acme<"), "{list}");
+    let none = operator.get("/console/tenants?name_prefix=zzz").await.expect(200);
+    assert!(none.contains("No tenant matches."), "{none}");
+
+    let change =
+        [("name", "shop-2"), ("external_id", ""), ("metadata", ""), ("deliveries_per_second", "")];
+    let place = operator.submit(path, &change).await.leads();
+    assert_eq!(place, format!("{path}?done=changed"));
+    let shop = site.engine.catalog().tenant_named("shop-2").unwrap();
+    assert!(shop.external_id.is_none() && shop.deliveries_per_second.is_none());
+    assert!(shop.metadata.is_empty());
+
+    // The name has to be typed, and to be right.
+    let delete = format!("{path}/delete");
+    let html = operator.submit(&delete, &[("confirm", "shop")]).await.expect(400);
+    assert!(html.contains("is not the name of this tenant") && html.contains("value=\"shop\""));
+    let place = operator.submit(&delete, &[("confirm", "shop-2")]).await.leads();
+    let html = operator.get(&place).await.expect(200);
+    assert!(html.contains("<h2 id=\"deletion\">"), "{html}");
+    assert!(site.engine.catalog().tenant(shop.id).is_err(), "it is closed");
+    assert!(!html.contains("Change it"), "there is nothing to change any more");
+}
+
+#[tokio::test]
+async fn a_form_that_is_refused_keeps_what_was_typed() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let form = [("name", "a b"), ("external_id", "kept"), ("metadata", "{}")];
+    let html = operator.submit("/console/tenants/new", &form).await.expect(400);
+    assert!(html.contains("value=\"kept\"") && html.contains("value=\"a b\""), "{html}");
+    assert!(html.contains("id=\"w-name\"") && html.contains("aria-describedby=\"h-name w-name\""));
+    let form = [("name", "fine"), ("metadata", "{"), ("realm", "none")];
+    let html = operator.submit("/console/tenants/new", &form).await.expect(400);
+    assert!(html.contains("id=\"w-metadata\">is not valid JSON"), "{html}");
+    let form = [("name", "fine"), ("realm", "none")];
+    let html = operator.submit("/console/tenants/new", &form).await.expect(400);
+    assert!(html.contains("id=\"w-realm\">there is no such realm"), "{html}");
+    let html = operator.submit("/console/tenants/new", &[("name", "acme")]).await.expect(400);
+    assert!(html.contains("class=\"wrong\"") || html.contains("role=\"alert\""), "{html}");
+    let path = format!("/console/tenants/{}", site.acme);
+    let html = operator.submit(&path, &[("name", "acme"), ("deliveries_per_second", "many")]).await;
+    assert!(html.expect(400).contains("id=\"w-deliveries_per_second\">must be a whole number"));
+}
+
+#[tokio::test]
+async fn a_key_is_shown_once_and_can_be_taken_back() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let html = operator.get(&format!("/console/keys/new?tenant={}", site.acme)).await.expect(200);
+    assert!(html.contains(&format!("value=\"{}\"", site.acme)), "{html}");
+    let new = [
+        ("description", "ci of acme"),
+        ("scopes", "read"),
+        ("scopes", "publish"),
+        ("tenant", "acme"),
+    ];
+    let html = operator.submit("/console/keys/new", &new).await.expect(200);
+    let (_, rest) = html.split_once("data-copy=\"ph_").unwrap();
+    let secret = format!("ph_{}", rest.split('"').next().unwrap());
+    let principal = site.engine.authenticate(&secret).unwrap();
+    assert_eq!(principal.key.scopes, [Scope::Publish, Scope::Read]);
+    assert_eq!(principal.key.tenant, Some(site.acme));
+
+    let list = operator.get("/console/keys").await.expect(200);
+    assert!(list.contains("ci of acme") && !list.contains(&secret), "{list}");
+    let id = principal.key.id;
+    let tenant = operator.get(&format!("/console/tenants/{}", site.acme)).await.expect(200);
+    assert!(tenant.contains(&id.to_string()), "{tenant}");
+    let revoke = format!("/console/keys/{id}/revoke");
+    let place = operator.submit(&revoke, &[("from", "tenant")]).await.leads();
+    assert_eq!(place, format!("/console/tenants/{}?done=revoked", site.acme));
+    assert!(site.engine.authenticate(&secret).is_none());
+    let list = operator.get("/console/keys").await.expect(200);
+    assert!(list.contains("<span class=\"state off\">revoked</span>"), "{list}");
+    assert!(!list.contains(&format!("{id}/revoke")), "once is enough");
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_is_refused_beside_its_field() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    for (form, field) in [
+        (vec![("tenant", "acme")], "scopes"),
+        (vec![("scopes", "read")], "tenant"),
+        (vec![("scopes", "operator"), ("tenant", "acme")], "tenant"),
+        (vec![("scopes", "read"), ("realm", "none")], "realm"),
+        (
+            vec![("scopes", "read"), ("tenant", "acme"), ("expires_at", "2020-01-01T00:00:00Z")],
+            "expires_at",
+        ),
+        (vec![("scopes", "read"), ("tenant", "acme"), ("expires_at", "soon")], "expires_at"),
+        (vec![("scopes", "read"), ("tenant", "acme"), ("rate_limit", "0")], "rate_limit"),
+    ] {
+        let html = operator.submit("/console/keys/new", &form).await.expect(400);
+        assert!(html.contains(&format!("id=\"w-{field}\"")), "{form:?}: {html}");
+    }
+    assert_eq!(site.engine.catalog().keys().len(), 1, "only that of the operator");
+}
+
+#[tokio::test]
+async fn a_realm_is_created_changed_and_deleted_when_it_is_empty() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let name = RealmName::new("test/eu").unwrap();
+    let new = [
+        ("name", "test/eu"),
+        ("description", "for tests"),
+        ("validation", "known"),
+        ("deliveries_per_second", "9"),
+    ];
+    assert_eq!(
+        operator.submit("/console/realms", &new).await.leads(),
+        "/console/realms?done=created"
+    );
+    let realm = site.engine.catalog().realm(&name).unwrap();
+    assert_eq!(
+        (realm.validation.as_str(), realm.defaults.deliveries_per_second),
+        ("known", Some(9))
+    );
+    let html = operator.submit("/console/realms", &new).await.expect(400);
+    assert!(html.contains("there is such a realm already"), "{html}");
+    let html = operator.get("/console/realms").await.expect(200);
+    assert!(html.contains("href=\"/console/realms/test%2Feu\""), "{html}");
+
+    let path = "/console/realms/test%2Feu";
+    let html = operator.get(path).await.expect(200);
+    assert!(
+        html.contains("value=\"for tests\"") && html.contains("value=\"known\" selected"),
+        "{html}"
+    );
+    let html =
+        operator.submit(path, &[("profile", "none"), ("validation", "off")]).await.expect(400);
+    assert!(html.contains("id=\"w-profile\""), "{html}");
+    operator.submit(path, &[("validation", "off")]).await.leads();
+    let realm = site.engine.catalog().realm(&name).unwrap();
+    assert_eq!((realm.validation.as_str(), realm.description.as_str()), ("off", ""));
+
+    // A key that is not revoked keeps it.
+    let key = [("scopes", "read"), ("realm", "test/eu")];
+    operator.submit("/console/keys/new", &key).await.expect(200);
+    let html = operator.submit(&format!("{path}/delete"), &[]).await.expect(409);
+    assert!(html.contains("the realm has tenants, keys or event types"), "{html}");
+    let keys = site.engine.catalog().keys();
+    let own = keys.iter().find(|key| key.realm.as_ref() == Some(&name)).unwrap().id;
+    operator.submit(&format!("/console/keys/{own}/revoke"), &[]).await.leads();
+    let place = operator.submit(&format!("{path}/delete"), &[]).await.leads();
+    assert_eq!(place, "/console/realms?done=deleted");
+    assert!(site.engine.catalog().realm(&name).is_err());
+    operator.submit(path, &[("validation", "off")]).await.expect(404);
+    assert!(
+        site.engine.catalog().realm(&name).is_err(),
+        "a form that is still open does not make it again"
+    );
+    let html = operator.get("/console/realms/default").await.expect(200);
+    assert!(html.contains("always there") && !html.contains("/delete\""), "{html}");
+}
