@@ -12,7 +12,7 @@
   // ---- theme: the system's, light or dark ----
   const themes = ["system", "light", "dark"];
   // In a cookie, so that the server paints the next page right from the start.
-  const theme = () => (document.cookie.match(/(?:^|; )posthorn_theme=(light|dark)/) || [])[1] || "system";
+  const theme = () => (document.cookie.match(/(?:^|; )posthorn-theme=(light|dark)/) || [])[1] || "system";
   const paint = () => {
     const now = theme();
     if (now === "system") delete root.dataset.theme; else root.dataset.theme = now;
@@ -20,7 +20,7 @@
   };
   const nextTheme = () => {
     const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
-    document.cookie = `posthorn_theme=${next}; Path=/; SameSite=Lax; Max-Age=${next === "system" ? 0 : 31536000}`;
+    document.cookie = `posthorn-theme=${next}; Path=/; SameSite=Lax; Max-Age=${next === "system" ? 0 : 31536000}`;
     paint();
     redraw();
     say(`Theme: ${next}`);

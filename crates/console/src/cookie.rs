@@ -3,11 +3,11 @@
 use http::{HeaderMap, HeaderValue, header};
 
 /// The session of the console.
-pub(crate) const SESSION: &str = "posthorn_console";
+pub(crate) const SESSION: &str = "posthorn-console";
 /// The tenant somebody looked at last. Not a secret.
-pub(crate) const TENANT: &str = "posthorn_tenant";
+pub(crate) const TENANT: &str = "posthorn-tenant";
 /// Light or dark, where somebody has chosen. Written by the page's script.
-pub(crate) const THEME: &str = "posthorn_theme";
+pub(crate) const THEME: &str = "posthorn-theme";
 
 /// What a cookie says. Two of one name are none: somebody else may have set the other.
 pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<String> {
@@ -47,10 +47,10 @@ mod tests {
     fn one_of_a_name_is_read() {
         let mut headers = HeaderMap::new();
         headers
-            .append(header::COOKIE, HeaderValue::from_static("a=1; posthorn_console=ses_x.y; b=2"));
+            .append(header::COOKIE, HeaderValue::from_static("a=1; posthorn-console=ses_x.y; b=2"));
         assert_eq!(read(&headers, SESSION).as_deref(), Some("ses_x.y"));
         assert_eq!(read(&headers, "c"), None);
-        headers.append(header::COOKIE, HeaderValue::from_static("posthorn_console=other"));
+        headers.append(header::COOKIE, HeaderValue::from_static("posthorn-console=other"));
         assert_eq!(read(&headers, SESSION), None, "who knows which one is ours?");
     }
 
@@ -58,7 +58,7 @@ mod tests {
     fn sessions_stay_with_the_browser_and_this_site() {
         let text = write(SESSION, "x", &Kept::Seconds(60), true);
         let wanted =
-            "posthorn_console=x; Path=/console; HttpOnly; SameSite=Strict; Max-Age=60; Secure";
+            "posthorn-console=x; Path=/console; HttpOnly; SameSite=Strict; Max-Age=60; Secure";
         assert_eq!(text, wanted);
         assert_eq!(
             write(SESSION, "", &Kept::Gone, false).to_str().unwrap().matches("Secure").count(),

@@ -83,7 +83,11 @@ fn walk(on: On) {
     let _receivers = furnish(&server);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/console.mjs");
     let pictures = home.path().join("pictures");
-    let output = Command::new("node")
+    let mut node = Command::new("node");
+    if let On::Postgres = on {
+        node.env("SHORT", "1");
+    }
+    let output = node
         .arg(script)
         .args([&server.url, &server.key, "default"])
         .arg(&pictures)
