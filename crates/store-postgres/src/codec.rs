@@ -352,6 +352,13 @@ pub(crate) fn attempt(row: &Row) -> Result<Attempt, Corrupt> {
     })
 }
 
+/// A column without any value is sent as an empty one: `unnest` fills it up, and neither side has to count nothings.
+pub(crate) fn leave_out<T>(column: &mut Vec<Option<T>>) {
+    if column.iter().all(Option::is_none) {
+        column.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,12 +382,5 @@ mod tests {
     fn a_real_due_time_never_means_parked() {
         assert!(due(Timestamp::MAX) < PARKED);
         assert_eq!(due(Timestamp::from_millis(5)), 5);
-    }
-}
-
-/// A column without any value is sent as an empty one: `unnest` fills it up, and neither side has to count nothings.
-pub(crate) fn leave_out<T>(column: &mut Vec<Option<T>>) {
-    if column.iter().all(Option::is_none) {
-        column.clear();
     }
 }

@@ -41,7 +41,7 @@ fn furnish(server: &Server) -> (Receiver, Receiver) {
     let good = Receiver::new(200);
     let bad = Receiver::new(Answer::from(503).body("maintenance <script>alert(1)</script>"));
     let markup = "<img src=x onerror=alert(1)>";
-    server.call("PUT", "/v1/topics/orders").json(&json!({"description": markup})).send().with(200);
+    server.call("PUT", "/v1/topics/orders").json(json!({"description": markup})).send().with(200);
     let subscribe = |name: &str, url: String, more: serde_json::Value| {
         let mut body = json!({
             "name": name, "url": url, "description": markup,
@@ -58,7 +58,7 @@ fn furnish(server: &Server) -> (Receiver, Receiver) {
     let elsewhere =
         json!({"filter": {"any_of": [{"topics": ["orders"], "attributes": {"region": "us"}}]}});
     subscribe("nobody", good.url("/nobody"), elsewhere);
-    server.call("POST", "/v1/tenants").json(&json!({"name": "acme"})).send().with(201);
+    server.call("POST", "/v1/tenants").json(json!({"name": "acme"})).send().with(201);
     for number in 0..5 {
         let event = json!({
             "topic": "orders", "type": "order.paid", "key": markup, "attributes": {"region": markup},
