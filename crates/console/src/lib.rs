@@ -1,9 +1,9 @@
 //! The console: pages for operators, rendered on the server and part of the program.
 //!
 //! # Theory of operation
-//! [`pages::ROUTES`] is the one table of all pages and forms, with what each needs. A request passes the session, the
-//! origin and token of its form, what it needs, and the tenant in its path before its handler sees it ([`Visit`]). A
-//! handler asks the native API within the process ([`Visit::get`], [`Visit::send`]) and fills in a template. So the rules
+//! `pages.rs` has the one table of all pages and forms, with what each needs. A request passes the session, the
+//! origin and token of its form, what it needs, and the tenant in its path before its handler sees it (`visit.rs`). A
+//! handler asks the native API within the process (`Visit::get`, `Visit::send`) and fills in a template. So the rules
 //! of who may see and do what are the API's own, and nothing can be done here that a key could not do.
 //!
 //! Every page is a plain GET with its filter in the query, and can be read without scripts. Scripts add keys, themes,
