@@ -84,7 +84,8 @@
     if (label) { const before = label.textContent; label.textContent = "Copied"; setTimeout(() => { label.textContent = before; }, 1500); }
   };
 
-  // ---- live: off, or as often as asked. A hidden tab asks for nothing (the extension sees to that). ----
+  // ---- live: on or off. A tab that nobody sees asks for nothing. ----
+  document.addEventListener("htmx:before:request", (event) => { if (document.hidden && event.target.closest?.("[data-live]")) event.preventDefault(); });
   const live = () => kept("posthorn-live") !== "off";
   const showLive = () => {
     for (const button of all("[data-live-button]")) button.setAttribute("aria-pressed", String(live()));
@@ -191,7 +192,7 @@
   window.addEventListener("resize", drawAll);
 
   paint();
-  if (!live()) for (const place of all("[data-live]")) for (const name of ["hx-sse:connect", "hx-get", "hx-trigger"]) place.removeAttribute(name);
+  if (!live()) for (const place of all("[data-live]")) for (const name of ["hx-get", "hx-trigger"]) place.removeAttribute(name);
   const start = () => {
     paint(); showLive(); tell(); drawAll();
     for (const only of all("[data-scripted]")) only.hidden = false;

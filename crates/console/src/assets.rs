@@ -30,12 +30,11 @@ macro_rules! files {
     };
 }
 
-static FILES: [File; 7] = files! {
+static FILES: [File; 6] = files! {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
     "horn.svg": "image/svg+xml",
     "htmx.min.js": "text/javascript; charset=utf-8",
-    "hx-sse.min.js": "text/javascript; charset=utf-8",
     "uplot.min.css": "text/css; charset=utf-8",
     "uplot.min.js": "text/javascript; charset=utf-8",
 };
@@ -104,9 +103,8 @@ mod tests {
     use super::*;
 
     /// Files of others, with the hashes of the packages htmx.org 4.0.0 and uplot 1.6.32.
-    const FROM_OTHERS: [(&str, &str); 4] = [
+    const FROM_OTHERS: [(&str, &str); 3] = [
         ("htmx.min.js", "e484d9171a9db30a39c8f16e3d709d4137f3211c659f8e6125816635033d593f"),
-        ("hx-sse.min.js", "8a834680c4000a9034d79228872372a92e140c810a075cb6d4a76690dfc13085"),
         ("uplot.min.js", "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"),
         ("uplot.min.css", "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04"),
     ];

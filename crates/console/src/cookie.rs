@@ -21,6 +21,15 @@ pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<String> {
     }
 }
 
+/// The theme that somebody has chosen.
+pub(crate) fn theme(headers: &HeaderMap) -> Option<&'static str> {
+    match read(headers, THEME).as_deref() {
+        Some("dark") => Some("dark"),
+        Some("light") => Some("light"),
+        _ => None,
+    }
+}
+
 /// How long a cookie is kept.
 pub(crate) enum Kept {
     Seconds(u64),

@@ -1,7 +1,6 @@
 //! What is around every page: navigation with counts, the heading, whose things one looks at.
 
 use posthorn_domain::{Scope, Tenant};
-use serde::Deserialize;
 
 use crate::visit::Visit;
 use crate::{assets, cookie, words};
@@ -112,11 +111,6 @@ pub(crate) struct Frame {
     pub(crate) manages: bool,
 }
 
-#[derive(Deserialize)]
-struct Stats {
-    dead: u64,
-}
-
 /// The path of a tenant's pages.
 pub(crate) fn home(tenant: &Tenant) -> String {
     let name: String = url::form_urlencoded::byte_serialize(tenant.name.as_bytes()).collect();
@@ -151,7 +145,7 @@ impl Frame {
             charts: false,
             csrf: visit.form_token(),
             who: visit.session.name.clone(),
-            theme: theme(visit),
+            theme: cookie::theme(&visit.headers),
             said: said(visit),
             manages: visit.allows(Scope::Manage),
         }
@@ -180,14 +174,6 @@ impl Frame {
 
     pub(crate) fn asset(&self, name: &str) -> &'static str {
         assets::url(name)
-    }
-}
-
-fn theme(visit: &Visit) -> Option<&'static str> {
-    match cookie::read(&visit.headers, cookie::THEME).as_deref() {
-        Some("dark") => Some("dark"),
-        Some("light") => Some("light"),
-        _ => None,
     }
 }
 
@@ -230,7 +216,6 @@ async fn navigation(visit: &Visit, here: Place, tenant: Option<&Tenant>) -> Vec<
         Some(tenant) => visit.engine().store().counts(Some(tenant.id)).await.ok(),
         None => None,
     };
-    let stats = stats.map(|counts| Stats { dead: counts.dead });
     let catalog = visit.engine().catalog();
     let subscriptions = tenant.map(|tenant| catalog.subscriptions(tenant.id).len() as u64);
     let mut groups = vec![vec![

@@ -150,7 +150,7 @@ pub(crate) async fn pass(
 /// does, this is the only check.
 fn check(visit: &Visit, needs: Needs) -> Result<(), Trouble> {
     match needs {
-        Needs::Read if visit.allows(Scope::Read) || visit.allows(Scope::Manage) => Ok(()),
+        Needs::Read if visit.allows(Scope::Read) => Ok(()),
         Needs::Read => Err(Trouble::Forbidden("it needs the scope `read`")),
         Needs::Manage if visit.allows(Scope::Manage) => Ok(()),
         Needs::Manage => Err(Trouble::Forbidden("it needs the scope `manage`")),

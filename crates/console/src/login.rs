@@ -71,14 +71,6 @@ fn next_of(fields: &Fields) -> &str {
     if own && !wanted.starts_with("/console/log") { wanted } else { "/console/" }
 }
 
-fn theme(headers: &HeaderMap) -> Option<&'static str> {
-    match cookie::read(headers, cookie::THEME).as_deref() {
-        Some("dark") => Some("dark"),
-        Some("light") => Some("light"),
-        _ => None,
-    }
-}
-
 /// `GET /console/login`.
 pub(crate) async fn show(_: Arc<Console>, request: Request<Body>) -> Response {
     let fields = Fields::parse(request.uri().query().unwrap_or_default().as_bytes());
@@ -86,7 +78,7 @@ pub(crate) async fn show(_: Arc<Console>, request: Request<Body>) -> Response {
 }
 
 fn form(headers: &HeaderMap, status: StatusCode, next: &str, wrong: Option<String>) -> Response {
-    let login = LoginPage { next, wrong, theme: theme(headers) };
+    let login = LoginPage { next, wrong, theme: cookie::theme(headers) };
     match login.render() {
         Ok(html) => page(headers, status, html),
         Err(e) => page(headers, StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
@@ -123,11 +115,8 @@ pub(crate) async fn check(console: Arc<Console>, request: Request<Body>) -> Resp
             }
         };
     };
-    if ![Scope::Read, Scope::Manage, Scope::Operator]
-        .iter()
-        .any(|scope| principal.key.allows(*scope))
-    {
-        let why = "This key may only publish. The console needs one that may read.".to_owned();
+    if !principal.key.allows(Scope::Read) {
+        let why = "This key may not read. The console needs one with the scope read.".to_owned();
         return refuse(StatusCode::FORBIDDEN, next, why);
     }
     match open(&console, &principal, peer).await {
@@ -218,7 +207,8 @@ pub(crate) fn trouble_page_of(headers: &HeaderMap, uri: &Uri, trouble: &Trouble)
 }
 
 fn outside(headers: &HeaderMap, trouble: &Trouble) -> Response {
-    let html = OutsidePage { title: trouble.title(), text: trouble.text(), theme: theme(headers) };
+    let html =
+        OutsidePage { title: trouble.title(), text: trouble.text(), theme: cookie::theme(headers) };
     let html = html.render().unwrap_or_else(|e| e.to_string());
     let mut response = page(headers, trouble.status(), html);
     if matches!(trouble, Trouble::Away) {

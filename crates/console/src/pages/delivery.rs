@@ -158,8 +158,7 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     let html = DeliveryPage {
         frame: Frame::new(&visit, Place::Deliveries, title)
             .await
-            .below(format!("{base}/deliveries"), "Deliveries")
-            .live(),
+            .below(format!("{base}/deliveries"), "Deliveries"),
         id: whole.row.id.to_string(),
         event: whole.row.event.to_string(),
         shown: whole.row.shown(),

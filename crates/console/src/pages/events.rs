@@ -143,8 +143,11 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     let counts = visit.engine().store().counts(Some(tenant.id)).await.map_err(|_| Trouble::Away)?;
     let topics = visit.engine().catalog().topics(tenant.id);
     let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let mut frame = Frame::new(&visit, Place::Events, "Events").await;
+    // Only who waits for the first event is shown it at once.
+    frame.live = counts.events == 0;
     let html = EventsPage {
-        frame: Frame::new(&visit, Place::Events, "Events").await.live(),
+        frame,
         pager: Pager::of(&list, &visit.query, &FILTER, now),
         lines: list.items.iter().map(|row| event_line(row, now)).collect(),
         topics: topics.iter().take(200).map(|topic| topic.name.to_string()).collect(),
@@ -212,8 +215,7 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     let html = EventPage {
         frame: Frame::new(&visit, Place::Events, text::line(&event.event_type, 100))
             .await
-            .below(format!("{base}/events"), "Events")
-            .live(),
+            .below(format!("{base}/events"), "Events"),
         id: event.id.to_string(),
         topic: text::line(&event.topic, 200),
         key: event.key.as_deref().map(text::visible),
