@@ -352,13 +352,6 @@ pub(crate) fn attempt(row: &Row) -> Result<Attempt, Corrupt> {
     })
 }
 
-/// A column without any value is sent as an empty one: `unnest` fills it up, and neither side has to count nothings.
-pub(crate) fn leave_out<T>(column: &mut Vec<Option<T>>) {
-    if column.iter().all(Option::is_none) {
-        column.clear();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

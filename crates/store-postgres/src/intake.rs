@@ -13,7 +13,7 @@ use posthorn_domain::{DeliveryId, EventId, Lane, Shard, SubscriptionId, TenantId
 use posthorn_store::{Accepted, NewEvent, Placed, Result};
 use tokio_postgres::Row;
 
-use crate::codec::{PARKED, Reader, Uid, due, json, leave_out, text};
+use crate::codec::{PARKED, Reader, Uid, due, json, text};
 use crate::failure::{Corrupt, Outcome};
 use crate::log::kinds;
 use crate::session::{Operation, Param, Session, execute, pipeline, query, step};
@@ -211,15 +211,6 @@ impl<'b> Columns<'b> {
         for (index, new) in batch.iter().enumerate() {
             columns.push(count(index + 1), new);
         }
-        leave_out(&mut columns.key);
-        leave_out(&mut columns.idempotency_key);
-        leave_out(&mut columns.fingerprint);
-        leave_out(&mut columns.publisher_id);
-        leave_out(&mut columns.deliver_at);
-        leave_out(&mut columns.retention);
-        leave_out(&mut columns.trace);
-        leave_out(&mut columns.delivery.lane_slot);
-        leave_out(&mut columns.delivery.lane);
         columns
     }
 

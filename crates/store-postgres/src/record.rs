@@ -7,7 +7,7 @@ use deadpool_postgres::Object;
 use posthorn_store::{Record, Recorded, Result, Rollups, Work};
 use tokio_postgres::Row;
 
-use crate::codec::{self, Reader, Uid, due, leave_out, state_code, text};
+use crate::codec::{self, Reader, Uid, due, state_code, text};
 use crate::failure::Outcome;
 use crate::session::{Operation, Param, Session, begin, commit, pipeline, query, step};
 use crate::standing::Changes;
@@ -58,7 +58,7 @@ struct Columns<'b> {
     revival: Vec<i32>,
     timings: Vec<Option<String>>,
     outcome: Vec<Option<i32>>,
-    manual: Vec<Option<bool>>,
+    manual: Vec<bool>,
     request: Vec<Option<String>>,
 }
 
@@ -68,10 +68,6 @@ impl<'b> Columns<'b> {
         for record in batch {
             columns.push(record);
         }
-        leave_out(&mut columns.failure);
-        leave_out(&mut columns.timings);
-        leave_out(&mut columns.manual);
-        leave_out(&mut columns.request);
         columns
     }
 
@@ -96,7 +92,7 @@ impl<'b> Columns<'b> {
         self.response.push(attempt.map(|a| &a.response[..]));
         self.timings.push(attempt.and_then(|a| a.timings.to_text()));
         self.outcome.push(attempt.and_then(|a| a.came_of_it()).map(|outcome| outcome.code()));
-        self.manual.push(attempt.filter(|a| a.manual).map(|a| a.manual));
+        self.manual.push(attempt.is_some_and(|a| a.manual));
         self.request.push(attempt.and_then(|a| Some(a.request.as_ref()?.to_text())));
         self.revival.push(i32::try_from(record.expected_revival).unwrap_or(-1));
     }

@@ -32,7 +32,7 @@ hit as materialized (
         i.item, i.state as new_state, i.due_at as new_due_at, i.release, i.at,
         l.attempts + i.charge as new_attempts, coalesce(i.outcome, l.outcome) as new_outcome,
         i.number, i.started_at, i.took, i.status, i.failure, i.detail, i.response, i.timings,
-        coalesce(i.manual, false) as manual, i.request, l.*
+        i.manual, i.request, l.*
     from input i
     cross join lateral (
         select * from delivery_live d
@@ -115,7 +115,7 @@ attempt_new as (
     -- trace.
     select
         i.id, i.number, i.started_at, i.took, i.status, i.failure, i.detail, i.response, i.timings,
-        true, coalesce(i.manual, false), i.request, i.tenant, own.subscription, nextval('attempt_no'),
+        true, i.manual, i.request, i.tenant, own.subscription, nextval('attempt_no'),
         (select pg_current_xact_id()::text::int8)
     from input i
     cross join lateral (
