@@ -138,7 +138,7 @@ impl Callers {
         if !headers.contains_key(TENANT_HEADER) {
             return match own {
                 Some(own) => Ok(own),
-                None if principal.is_operator() => Ok(usual),
+                None if principal.is_everywhere() => Ok(usual),
                 None if principal.realm().is_some() => Err(Denied::TenantNeeded),
                 None => Err(Denied::NoTenant),
             };

@@ -206,6 +206,7 @@ actions! {
     SubscriptionResumed = "subscription.resumed",
     SubscriptionDisabled = "subscription.disabled",
     SubscriptionDeleted = "subscription.deleted",
+    SecretViewed = "secret.viewed",
     ProfileCreated = "profile.created",
     ProfileUpdated = "profile.updated",
     ProfileDeleted = "profile.deleted",

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::delivery::Wish;
 use crate::{
-    DeliveryState, EventId, EventType, Filter, JobId, SubscriptionId, TenantId, Timestamp,
-    TopicName,
+    DeliveryFilter, DeliveryState, EventId, EventType, Filter, JobId, SubscriptionId, TenantId,
+    Timestamp, TopicName,
 };
 
 /// Which events a job is about. What is empty or absent does not matter.
@@ -107,8 +108,32 @@ pub enum JobWork {
         /// To whom.
         subscription: SubscriptionId,
     },
+    /// Cancels deliveries that have not ended, and dead letters that block their lane.
+    Cancel {
+        /// Which deliveries.
+        deliveries: DeliveryFilter,
+    },
+    /// Removes deliveries with their attempts; those that have not ended are cancelled by it.
+    Forget {
+        /// Which deliveries.
+        deliveries: DeliveryFilter,
+    },
     /// Removes everything of the tenant whose job it is, and at last the tenant.
     DeleteTenant,
+}
+
+impl JobWork {
+    /// What it does by hand, so to speak, to which deliveries.
+    pub const fn moves(&self) -> Option<(Wish, &DeliveryFilter)> {
+        match self {
+            Self::Cancel { deliveries } => Some((Wish::Cancel, deliveries)),
+            Self::Forget { deliveries } => Some((Wish::Forget, deliveries)),
+            Self::Replay { .. }
+            | Self::Expunge { .. }
+            | Self::Deliver { .. }
+            | Self::DeleteTenant => None,
+        }
+    }
 }
 
 /// Where a job stands.
@@ -155,7 +180,7 @@ pub struct Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CancelReason, DeadReason};
+    use crate::{CancelReason, DeadReason, OutcomeFilter, Period, StateKind};
 
     /// Stores keep the text: it must be read for ever.
     #[test]
@@ -168,6 +193,25 @@ mod tests {
             r#"{"kind":"expunge","events":{"from":"1970-01-01T00:00:00.005Z"},"responses":true}"#;
         assert_eq!(text, kept);
         assert_eq!(serde_json::from_str::<JobWork>(&text).expect("its own text"), work);
+    }
+
+    #[test]
+    fn chosen_deliveries_read_back() {
+        let deliveries = DeliveryFilter {
+            state: Some(StateKind::Dead),
+            exactly: Some(DeliveryState::Dead(DeadReason::Gate)),
+            outcome: Some(OutcomeFilter::Status(500, 599)),
+            created: Period { from: None, until: Some(Timestamp::from_millis(5)) },
+            ..DeliveryFilter::default()
+        };
+        let work = JobWork::Forget { deliveries };
+        let text = serde_json::to_string(&work).expect("a text");
+        let kept = r#"{"kind":"forget","deliveries":{"state":"dead","exactly":{"state":"dead","reason":"gate"},"outcome":{"status":[500,599]},"created":{"until":"1970-01-01T00:00:00.005Z"}}}"#;
+        assert_eq!(text, kept);
+        assert_eq!(serde_json::from_str::<JobWork>(&text).expect("its own text"), work);
+        // One that says more than is known must not be taken for one that says less.
+        let unknown = r#"{"kind":"forget","deliveries":{"state":"dead","lane":"x"}}"#;
+        assert!(serde_json::from_str::<JobWork>(unknown).is_err());
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod catalog;
 mod certificate;
 pub mod cloudevent;
 pub mod delivery;
+mod delivery_filter;
 mod event;
 pub mod filter;
 mod footprint;
@@ -66,6 +67,7 @@ pub use catalog::{
 };
 pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError};
 pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
+pub use delivery_filter::{DeliveryFilter, OutcomeFilter, Period, StateKind};
 pub use event::{Event, Idempotency};
 pub use filter::Filter;
 pub use footprint::footprint;
@@ -100,8 +102,8 @@ pub use rollup::{
 };
 pub use sent_request::{SENT_REQUEST_BYTES_MAX, SentRequest};
 pub use session::{
-    Capability, Opener, SESSION_BACK_BYTES_MAX, SESSION_LABEL_BYTES_MAX, SESSION_NAME_BYTES_MAX,
-    Session, SessionKind, UnknownName,
+    Capability, Opener, SESSION_BACK_BYTES_MAX, SESSION_GROUP_BYTES_MAX, SESSION_GROUPS_MAX,
+    SESSION_LABEL_BYTES_MAX, SESSION_NAME_BYTES_MAX, Session, SessionKind, UnknownName,
 };
 pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};
 pub use span::{Span, SpanParseError};

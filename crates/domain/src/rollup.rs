@@ -1,6 +1,6 @@
 //! What happened in a minute or an hour, in figures: for pictures of the past.
 //!
-//! A rollup says of one scope (the server, a realm, a tenant, a subscription) what was counted in one step of
+//! A rollup says of one scope (the server, a realm, a tenant, a subscription, a topic) what was counted in one step of
 //! time. Those of several nodes, and of the minutes of an hour, add up. They are figures, not the
 //! truth: what a node had counted in its last second is lost when it is killed. What there is for
 //! certain is in the log and in the counts of the store.
@@ -8,7 +8,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{FailureCode, Outcome, RealmName, Span, SubscriptionId, TenantId, Timestamp};
+use crate::{
+    FailureCode, Outcome, RealmName, Span, SubscriptionId, TenantId, Timestamp, TopicName,
+};
 
 /// About whom.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,10 +23,14 @@ pub enum RollupScope {
     Tenant(TenantId),
     /// One subscription.
     Subscription(SubscriptionId),
+    /// What is published on one topic of a tenant.
+    Topic(TenantId, TopicName),
 }
 
 /// How the text of a realm begins. No id begins like it.
 const REALM: &str = "realm:";
+/// The same of a topic, behind which stand its tenant and its name.
+const TOPIC: &str = "topic:";
 
 /// As stores keep it. Ids say what they are of; whatever else comes must have a name of its own.
 impl fmt::Display for RollupScope {
@@ -34,6 +40,7 @@ impl fmt::Display for RollupScope {
             Self::Realm(name) => write!(f, "{REALM}{name}"),
             Self::Tenant(id) => id.fmt(f),
             Self::Subscription(id) => id.fmt(f),
+            Self::Topic(tenant, name) => write!(f, "{TOPIC}{tenant}:{name}"),
         }
     }
 }
@@ -48,6 +55,13 @@ impl FromStr for RollupScope {
         if let Some(name) = text.strip_prefix(REALM) {
             return RealmName::new(name).map(Self::Realm).map_err(|_| UnknownScope);
         }
+        if let Some(rest) = text.strip_prefix(TOPIC) {
+            // Ids have no colon; names may.
+            let (tenant, name) = rest.split_once(':').ok_or(UnknownScope)?;
+            let tenant = tenant.parse().map_err(|_| UnknownScope)?;
+            let name = TopicName::new(name).map_err(|_| UnknownScope)?;
+            return Ok(Self::Topic(tenant, name));
+        }
         let tenant = text.parse().map(Self::Tenant).ok();
         let subscription = || text.parse().map(Self::Subscription).ok();
         tenant.or_else(subscription).ok_or(UnknownScope)
@@ -56,7 +70,7 @@ impl FromStr for RollupScope {
 
 /// A text that names no scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the server, a realm, a tenant or a subscription")]
+#[error("not the server, a realm, a tenant, a subscription or a topic")]
 pub struct UnknownScope;
 
 /// How long the steps of a series are.
@@ -433,6 +447,7 @@ mod tests {
             RollupScope::Realm(RealmName::default()),
             RollupScope::Tenant(tenant),
             RollupScope::Subscription(subscription),
+            RollupScope::Topic(tenant, TopicName::new("a:b/c").expect("a name")),
         ];
         for scope in all {
             assert_eq!(scope.to_string().parse(), Ok(scope));

@@ -16,6 +16,10 @@ use crate::{Home, KeyId, RealmName, Scope, SessionId, TenantId, Timestamp};
 
 /// The longest name of a session, in bytes.
 pub const SESSION_NAME_BYTES_MAX: usize = 200;
+/// The longest name of a group that is kept with a session, in bytes.
+pub const SESSION_GROUP_BYTES_MAX: usize = 256;
+/// Groups that are kept with a session.
+pub const SESSION_GROUPS_MAX: usize = 64;
 /// The longest label of a session, in bytes.
 pub const SESSION_LABEL_BYTES_MAX: usize = 128;
 /// The longest URL that a customer goes back to, in bytes.
@@ -41,6 +45,10 @@ pub struct Session {
     /// What it may do in the console; nothing for the portal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<Scope>,
+    /// The groups that a proxy or a provider named, as far as they are kept: what they stand for is looked up with each
+    /// request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
     /// What it may do in the portal; nothing for the console.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<Capability>,
@@ -263,6 +271,7 @@ mod tests {
             name: "Ann".to_owned(),
             home: Home::Tenant(TenantId::DEFAULT),
             scopes: Vec::new(),
+            groups: Vec::new(),
             capabilities: vec![Capability::View, Capability::SeeSecret],
             label: Some("s-1".to_owned()),
             back: None,
@@ -281,6 +290,14 @@ mod tests {
             r#"{"id":"ses_00000004w8e008000000000007","kind":"link","token":"q6urq6urq6urq6urq6urq6urq6urq6urq6urq6urq6s=","opener":{"link":{"key":"key_0000000001e008000000000001"}},"name":"Ann","home":{"tenant":"ten_00000000000000000000000000"},"capabilities":["view","see_secret"],"label":"s-1","created_at":"1970-01-01T00:00:05.000Z","expires_at":"1970-01-01T00:05:05.000Z","lasts":3600000}"#
         );
         assert_eq!(serde_json::from_str::<Session>(&text).expect("its own text"), session());
+    }
+
+    #[test]
+    fn groups_are_kept() {
+        let of_groups = Session { groups: vec!["ops".to_owned(), "/acme".to_owned()], ..session() };
+        let text = serde_json::to_string(&of_groups).expect("a text");
+        assert!(text.contains(r#""groups":["ops","/acme"]"#), "{text}");
+        assert_eq!(serde_json::from_str::<Session>(&text).expect("its own text"), of_groups);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) mod counts;
 mod gauge;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -102,6 +102,12 @@ pub struct Admission {
     /// Events that wait for their commit.
     waiting: AtomicUsize,
     disk_full: AtomicBool,
+    /// Since when, in milliseconds of its own clock; only while it is.
+    disk_full_since: AtomicU64,
+    /// How full the disk is, in percent, and one; 0 while nobody has looked.
+    disk_used: AtomicU8,
+    /// How long the youngest of the last group had waited for its commit, in microseconds, and one; 0 before the first.
+    commit_wait: AtomicU64,
     /// How full the disk is, in percent, from where that is worth telling; 0 while it is not.
     disk_near: AtomicU8,
     gauges: RwLock<Map<TenantId, Arc<Gauge>>>,
@@ -118,6 +124,9 @@ impl Admission {
             origin: Instant::now(),
             waiting: AtomicUsize::new(0),
             disk_full: AtomicBool::new(false),
+            disk_full_since: AtomicU64::new(0),
+            disk_used: AtomicU8::new(0),
+            commit_wait: AtomicU64::new(0),
             disk_near: AtomicU8::new(0),
             gauges: RwLock::default(),
             shards: (0..SHARD_COUNT).map(|_| AtomicBool::new(false)).collect(),
@@ -167,7 +176,37 @@ impl Admission {
 
     /// Says whether the disk is too full to take anything in.
     pub fn set_disk_full(&self, full: bool) {
-        self.disk_full.store(full, Ordering::Relaxed);
+        if !self.disk_full.swap(full, Ordering::Relaxed) {
+            self.disk_full_since.store(self.millis(), Ordering::Relaxed);
+        }
+    }
+
+    /// For how long the disk has been too full to take anything in; nothing while it is not.
+    pub fn disk_full_for(&self) -> Option<Duration> {
+        let since = self.disk_full_since.load(Ordering::Relaxed);
+        self.is_disk_full().then(|| Duration::from_millis(self.millis().saturating_sub(since)))
+    }
+
+    /// Says how full the disk is, in percent.
+    pub fn set_disk_used(&self, used_percent: u8) {
+        self.disk_used.store(used_percent.min(100) + 1, Ordering::Relaxed);
+    }
+
+    /// How full the disk is, in percent, as it was found last.
+    pub fn disk_used(&self) -> Option<u8> {
+        self.disk_used.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// How long the publish waited that was committed last.
+    pub fn commit_wait(&self) -> Option<Duration> {
+        self.commit_wait.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros)
+    }
+
+    /// For how long the publishes of some tenant have come faster than they can be stored; nothing while none do.
+    pub fn overloaded_for(&self) -> Option<Duration> {
+        let now = (Instant::now(), self.millis());
+        let gauges = self.gauges.read();
+        gauges.values().filter_map(|gauge| gauge.overloaded_for(&self.options, now)).max()
     }
 
     /// Says how full the disk is, in percent, when that is worth telling.
@@ -262,6 +301,8 @@ impl Admission {
         let wait = now.saturating_duration_since(youngest);
         ::metrics::histogram!(metrics::COMMIT_WAIT_SECONDS).record(wait.as_secs_f64());
         ::metrics::gauge!(metrics::WAITING).set(self.waiting() as f64);
+        let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX - 1);
+        self.commit_wait.store(micros + 1, Ordering::Relaxed);
         if gauge.committed(&self.options, events, wait, (now, self.millis())).is_some() {
             self.tell_overload();
         }

@@ -309,8 +309,10 @@ impl Engine {
         thumbprint: Thumbprint,
         country: Option<&str>,
     ) -> Option<Principal> {
-        self.catalog()
-            .caller(thumbprint, country, self.now())
-            .map(|key| Principal { key, certificate: true })
+        self.catalog().caller(thumbprint, country, self.now()).map(|key| Principal {
+            key,
+            certificate: true,
+            everywhere: false,
+        })
     }
 }

@@ -26,7 +26,8 @@ use crate::job_rounds::JobRounds;
 use crate::jobs::Jobs;
 use crate::maintenance::Maintenance;
 use crate::matching::Matcher;
-use crate::membership::{self, LostNodes, Membership};
+use crate::membership::{self, Membership};
+use crate::nodes::KnownNodes;
 use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
 use crate::policy_log::PolicyLog;
@@ -119,6 +120,9 @@ pub(crate) struct Inner {
     /// and a profile that changes, one sees the other.
     pub(crate) exposure_lock: tokio::sync::RwLock<()>,
     outcomes: Outcomes,
+    /// Says that something was committed here.
+    pub(crate) hints: Arc<Hints>,
+    /// Nodes that fell silent.
     /// Where listeners join.
     pub(crate) tails: mpsc::Sender<tail::Join>,
     /// Who reads what it missed of the log.
@@ -129,6 +133,7 @@ pub(crate) struct Inner {
     checks: RwLock<Vec<(TenantId, PublishCheck)>>,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
+    known: KnownNodes,
     services: Mutex<JoinSet<()>>,
 }
 
@@ -254,12 +259,14 @@ impl Engine {
             trials: Trials::new(options.admission.tests_per_minute),
             exposure_lock: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),
+            hints: Arc::clone(&hints),
             tails,
             catch_ups: Arc::default(),
             counting: Arc::clone(&counting),
             checks: RwLock::default(),
             intake: Mutex::new(Some(intake_handle)),
             health,
+            known: KnownNodes::new(Arc::clone(&clock)),
             services: Mutex::new(JoinSet::new()),
         });
         let engine = Engine { inner, by: Acting::SERVER };
@@ -318,7 +325,7 @@ impl Engine {
         };
         services.spawn(run_intake.run(queue));
         services.spawn(counts::run(admission, Arc::clone(&store)));
-        let lost = LostNodes::default();
+        let known = engine.inner.known.clone();
         services.spawn(Follower { store: Arc::clone(&store), hints, joins }.run());
         let run_membership = Membership {
             node,
@@ -328,7 +335,7 @@ impl Engine {
             scheduler: scheduler.clone(),
             term,
             wakes: wakes.clone(),
-            lost: lost.clone(),
+            known: known.clone(),
         };
         services.spawn(run_membership.run());
         let run_watch = Watch {
@@ -338,7 +345,7 @@ impl Engine {
             clock: Arc::clone(&clock),
             admission: Arc::clone(&engine.inner.admission),
             wakes: wakes.clone(),
-            lost,
+            known,
             teller,
         };
         services.spawn(run_watch.run());
@@ -396,6 +403,11 @@ impl Engine {
     /// This process's name among the nodes.
     pub fn node(&self) -> NodeId {
         self.inner.node
+    }
+
+    /// What is known of all nodes.
+    pub(crate) fn known_nodes(&self) -> &KnownNodes {
+        &self.inner.known
     }
 
     /// Its knobs, as it was started with them.

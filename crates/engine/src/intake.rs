@@ -573,7 +573,7 @@ impl Intake {
                     ::metrics::counter!(metrics::FANNED_OUT).increment(placed.len() as u64);
                     let count = placed.len();
                     let tenant = new.event.tenant;
-                    figures.published(tenant);
+                    figures.published(tenant, &new.event.topic);
                     let ends_here =
                         |new: &&NewDelivery| self.admission.counts(Shard::of(new.subscription));
                     let counted = new.deliveries.iter().filter(ends_here).count();

@@ -1,4 +1,5 @@
-//! Jobs: events of the past, delivered to whom they are wanted for, or expunged, at a bounded pace.
+//! Jobs: events of the past, delivered to whom they are wanted for, or expunged, and deliveries, cancelled or forgotten, at a
+//! bounded pace.
 //!
 //! # Theory of operation
 //! A job is a row in the store. Whoever is on duty reads the next part of the history for each job that runs
@@ -122,6 +123,7 @@ impl Jobs {
             seen: prepared.seen as u64,
             deeds: prepared.deeds,
             expunges: prepared.expunges,
+            moves: prepared.moves,
             removes: None,
             ends: (!prepared.more && !tells).then_some(JobState::Done),
             ending: None,
@@ -160,6 +162,7 @@ impl Jobs {
             seen: 0,
             deeds: Vec::new(),
             expunges: None,
+            moves: None,
             removes: Some(rows),
             ends: None,
             ending: ending.clone(),
@@ -217,6 +220,7 @@ impl Jobs {
                 seen: 0,
                 deeds: Vec::new(),
                 expunges: None,
+                moves: None,
                 removes: None,
                 ends: Some(state),
                 ending: ending.clone(),

@@ -54,6 +54,9 @@ pub struct Principal {
     pub key: Arc<KnownKey>,
     /// Whether it stands for a certificate that was shown.
     pub(crate) certificate: bool,
+    /// Whether it may act for every tenant with the scopes it has, without being an operator: somebody in a session
+    /// who is bound to nobody. There is no such key.
+    pub(crate) everywhere: bool,
 }
 
 impl Principal {
@@ -66,7 +69,13 @@ impl Principal {
     /// operators are told is about all realms, so the key of one does not open the system tenant.
     pub fn acts_for(&self, tenant: &Tenant) -> bool {
         let of_realm = || tenant.id != TenantId::SYSTEM && self.realm() == Some(&tenant.realm);
-        self.is_operator() || self.key.tenant == Some(tenant.id) || of_realm()
+        let anywhere = || tenant.id != TenantId::SYSTEM && self.is_everywhere();
+        self.is_operator() || self.key.tenant == Some(tenant.id) || of_realm() || anywhere()
+    }
+
+    /// Whether it may act for every tenant, with the scopes it has.
+    pub fn is_everywhere(&self) -> bool {
+        self.is_operator() || (self.everywhere && self.key.is_unbound())
     }
 
     /// The realm whose tenants it may act for, if it is bound to one.
@@ -82,7 +91,7 @@ impl Engine {
         let now = self.now();
         let key = self.key_of(text, now)?;
         key.touch(now);
-        Some(Principal { key, certificate: false })
+        Some(Principal { key, certificate: false, everywhere: false })
     }
 
     /// Whether a key opens anything, without counting as a use of it.

@@ -21,6 +21,7 @@
 //!   happened, for pictures, and is written with them.
 //! * `membership` keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
+//! * `nodes` keeps what the last heartbeat said of all of them, for people.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
 //! * `maintenance` sweeps, prunes and advances redrives; `job_rounds` has jobs take turns beside it.
 //! * `told` plans operational events, which are stored with what causes them; `watch` notices what no
@@ -42,6 +43,7 @@
 pub mod admission;
 mod attempt;
 mod audit;
+mod bulk;
 pub mod catalog;
 mod certificates;
 mod chance;
@@ -65,6 +67,7 @@ mod maintenance;
 mod matching;
 mod membership;
 pub mod metrics;
+mod nodes;
 mod operator;
 mod options;
 mod outcomes;
@@ -99,6 +102,7 @@ mod watch;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use audit::{Acting, view as audit_view};
+pub use bulk::NewBulk;
 pub use catalog::{
     CertificateView, ClientView, Holdings, KnownKey, Profile, SubscriptionView, TenantFilter,
     TypeFilter, VerificationKey,
@@ -123,6 +127,7 @@ pub use failure_log::FailureNames;
 pub use filter_test::{FilterOutcome, TestedEvent, TestedFilter};
 pub use intake::{Publish, Published};
 pub use keys::{Bound, NewKey, Principal};
+pub use nodes::KnownNode;
 pub use options::{Options, WebhookOrigin};
 pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use policy_log::PolicyLogOptions;

@@ -12,7 +12,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use posthorn_domain::{Epoch, NodeId, Shard};
 use posthorn_store::{Grant, Heartbeat, Membership as Members, Result, Store};
 use tokio::sync::{mpsc, oneshot};
@@ -22,9 +21,13 @@ use tracing::{info, warn};
 use crate::catalog::Catalog;
 use crate::error::chain;
 use crate::metrics;
+use crate::nodes::KnownNodes;
 use crate::options::Options;
 use crate::scheduler::{self, Input, LeaseTerm};
 use crate::wakes::Wakes;
+
+/// What runs here, which other nodes may want to know while they are renewed one by one.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The part of a lease that is not used, for what clocks and schedulers may be off by.
 const MARGIN: u32 = 5;
@@ -37,24 +40,7 @@ pub(crate) struct Membership {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) term: LeaseTerm,
     pub(crate) wakes: Wakes,
-    pub(crate) lost: LostNodes,
-}
-
-/// Nodes that fell silent without a word, as the store said last.
-#[derive(Clone, Default)]
-pub(crate) struct LostNodes(Arc<Mutex<Vec<NodeId>>>);
-
-impl LostNodes {
-    pub(crate) fn get(&self) -> Vec<NodeId> {
-        self.0.lock().clone()
-    }
-
-    fn set(&self, lost: &[NodeId]) {
-        let mut known = self.0.lock();
-        if *known != lost {
-            *known = lost.to_vec();
-        }
-    }
+    pub(crate) known: KnownNodes,
 }
 
 /// What a run of the membership service keeps in mind.
@@ -106,10 +92,11 @@ impl Membership {
     async fn beat(&self, mind: &mut Mind) {
         let sent = Instant::now();
         let ttl = self.options.lease;
-        let heartbeat = Heartbeat { node: self.node, ttl, catalog: self.catalog.version() };
+        let heartbeat =
+            Heartbeat { node: self.node, ttl, catalog: self.catalog.version(), version: VERSION };
         let result = match self.store.heartbeat(heartbeat).await {
             Ok(members) => {
-                self.lost.set(&members.lost);
+                self.known.set(&members);
                 self.follow(mind, &members, sent).await
             }
             Err(e) => Err(e),
@@ -268,7 +255,7 @@ pub(crate) async fn settle_catalog(
     let deadline = Instant::now() + ttl;
     let mut wait = Duration::from_millis(10);
     loop {
-        let beat = Heartbeat { node, ttl, catalog: catalog.version() };
+        let beat = Heartbeat { node, ttl, catalog: catalog.version(), version: VERSION };
         let members = store.heartbeat(beat).await?;
         let behind = |n: &posthorn_store::LiveNode| n.node != node && n.catalog < version;
         if !members.nodes.iter().any(behind) || Instant::now() >= deadline {

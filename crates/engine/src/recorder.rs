@@ -1,5 +1,9 @@
 //! Writes outcomes in batches. While one batch commits, the next one forms.
 //!
+//! A transaction costs the same for ten outcomes as for a hundred, and nobody waits for most of them: what was
+//! delivered is delivered. So under load batches leave at a pace. What somebody waits for leaves at once: the next of
+//! a lane, how a receiver stands, what is told.
+//!
 //! A batch that fails for a passing reason is tried again until it is written or its shards are
 //! gone; repeating is harmless by contract. The queue is bounded by construction: the scheduler
 //! starts no attempt while too many outcomes wait here.
@@ -32,6 +36,11 @@ use crate::rollups::{Counting, GATHER};
 const BATCH_MAX: usize = 2_000;
 /// Deliveries of operational events that are made in one transaction at most, unless one outcome alone tells more.
 const TOLD_MAX: usize = 2_000;
+/// How long after the batch before it the next one leaves at the earliest. A restart repeats what was not written yet, so
+/// this is short.
+const PACE: Duration = Duration::from_millis(20);
+/// So many leave whatever the pace.
+const BATCH_ENOUGH: usize = 500;
 /// First and longest wait after a failed write.
 const RETRY_WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
@@ -67,13 +76,18 @@ pub(crate) async fn run<S, F, R, G>(
     // When it goes alone.
     let mut alone: Option<Instant> = None;
     let mut waiting: Vec<Record> = Vec::new();
+    // When the last batch left.
+    let mut left: Option<Instant> = None;
     // Whose standing is being written.
     let mut told: BTreeSet<SubscriptionId> = BTreeSet::new();
     let mut open = true;
     while open || !waiting.is_empty() || !under_way.is_empty() {
         let room = under_way.len() < pipeline.max(1);
-        let batch = if room { next_batch(&mut waiting, &told) } else { Vec::new() };
+        let leaves_at = left.map(|left| left + PACE).filter(|_| open && may_wait(&waiting));
+        let paced = leaves_at.is_some_and(|at| Instant::now() < at);
+        let batch = if room && !paced { next_batch(&mut waiting, &told) } else { Vec::new() };
         if !batch.is_empty() {
+            left = Some(Instant::now());
             told.extend(standings(&batch));
             ::metrics::histogram!(metrics::RECORD_BATCH).record(batch.len() as f64);
             let counted = if carried { None } else { counting.take(clock.now(), GATHER) };
@@ -116,6 +130,7 @@ pub(crate) async fn run<S, F, R, G>(
                 }
                 None => open = false,
             },
+            () = sleep_until(leaves_at), if room && paced => {}
             () = counting.counted(), if open && alone.is_none() => {
                 alone = Some(Instant::now() + GATHER * 2);
             }
@@ -135,6 +150,13 @@ async fn sleep_until(at: Option<Instant>) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
+}
+
+/// Whether nobody waits for any of these, and there are not enough of them yet.
+fn may_wait(waiting: &[Record]) -> bool {
+    let is_awaited =
+        |record: &Record| record.ordered || record.standing.is_some() || !record.told.is_empty();
+    !waiting.is_empty() && waiting.len() < BATCH_ENOUGH && !waiting.iter().any(is_awaited)
 }
 
 /// A batch that is written, and whether it carried what was counted.
@@ -350,6 +372,57 @@ mod tests {
             count += batch.len();
         }
         assert_eq!((count, failures.recv().await), (5, None));
+    }
+
+    /// When the batches of `given` left, in milliseconds from the start, and how large they were. Each outcome comes a
+    /// millisecond after the one before it.
+    async fn departures(given: Vec<Record>) -> Vec<(u128, usize)> {
+        let left: Arc<Mutex<Vec<(u128, usize)>>> = Arc::default();
+        let start = Instant::now();
+        let store = {
+            let left = Arc::clone(&left);
+            move |batch: Vec<Record>, _| {
+                left.lock().push((start.elapsed().as_millis(), batch.len()));
+                async move { Ok(vec![Recorded::Written { promoted: None }; batch.len()]) }
+            }
+        };
+        let (records, queue) = mpsc::unbounded_channel();
+        let (answers, _answered) = mpsc::unbounded_channel();
+        let (failed, _failures) = mpsc::unbounded_channel();
+        let same = |batch| async move { Ok(batch) };
+        let counting = Arc::new(Counting::new(NodeId::new(NOW, 1), |_| None));
+        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let running = tokio::spawn(run(store, same, 2, (counting, clock), queue, answers, failed));
+        for record in given {
+            records.send(vec![record]).expect("it runs");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(PACE * 2).await;
+        drop(records);
+        running.await.expect("it ends");
+        Arc::into_inner(left).expect("it has ended").into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outcomes_that_nobody_waits_for_leave_at_a_pace() {
+        let pace = PACE.as_millis();
+        let many = (0..60).map(|n| record(n, None)).collect();
+        let left = departures(many).await;
+        assert_eq!(left[0], (0, 1), "the first waits for nothing");
+        assert_eq!(left.iter().map(|(_, size)| size).sum::<usize>(), 60, "all are written");
+        let gaps = left.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        assert!(gaps.into_iter().all(|gap| gap >= pace), "{left:?}");
+        assert_eq!(left.len(), 4, "{left:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_somebody_waits_for_leaves_at_once() {
+        let of_lane = Record { ordered: true, ..record(2, None) };
+        let left = departures(vec![record(0, None), record(1, None), of_lane]).await;
+        assert_eq!(left, [(0, 1), (2, 2)], "and takes along what was waiting");
+        let standing = record(1, Some((7, None)));
+        assert_eq!(departures(vec![record(0, None), standing]).await, [(0, 1), (1, 1)]);
+        assert_eq!(departures(vec![record(0, None), telling(1, 1)]).await, [(0, 1), (1, 1)]);
     }
 
     /// One outcome that is told to so many.

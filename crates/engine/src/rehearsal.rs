@@ -91,7 +91,7 @@ impl Engine {
         };
         let vault = Arc::clone(&inner.vault);
         let view = SubscriptionView::new(subscription, Ok(Arc::clone(&policy)), vault);
-        let work = self.made_up(&view, &rehearsal.content_type, rehearsal.payload);
+        let work = self.made_up(&view, test_type(), &rehearsal.content_type, rehearsal.payload);
         let job = job_outside(Arc::new(view), policy, work, Needs::Nothing);
         match attempt::run(Arc::clone(&inner.around), job).await.result {
             Ended::Outcome(AttemptOutcome::Failed {
@@ -107,6 +107,7 @@ impl Engine {
     pub(crate) fn made_up(
         &self,
         view: &SubscriptionView,
+        event_type: EventType,
         content_type: &str,
         payload: Bytes,
     ) -> Work {
@@ -115,7 +116,7 @@ impl Engine {
             id: self.inner.chance.event_id(now),
             tenant: view.subscription.tenant,
             topic: TopicName::new("posthorn.test").expect("a valid name"),
-            event_type: EventType::new("posthorn.test").expect("a valid type"),
+            event_type,
             attributes: BTreeMap::new(),
             key: None,
             content_type: content_type.to_owned(),
@@ -129,4 +130,9 @@ impl Engine {
         };
         work_outside(&self.inner.chance, view, event, now)
     }
+}
+
+/// The type of what nobody has published.
+pub(crate) fn test_type() -> EventType {
+    EventType::new("posthorn.test").expect("a valid type")
 }

@@ -22,7 +22,7 @@ use crate::told::REPLANS_MAX;
 /// The fastest a job may be.
 pub const JOB_PER_SECOND_MAX: u32 = 5_000;
 /// Rows that a count looks at before it gives up.
-const COUNT_MAX: usize = 100_000;
+pub(crate) const COUNT_MAX: usize = 100_000;
 /// How long a count may take before it gives up.
 const COUNT_TIME: Duration = Duration::from_secs(10);
 /// How much later than the subscription an event may seem to be accepted that came before it: clocks of nodes differ.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use posthorn_domain::{
     Attempt, DeliveryState, FailureClass, NodeId, RealmName, RollupCounts, RollupScope, RollupStep,
-    Span, SubscriptionId, TenantId, Timestamp,
+    Span, SubscriptionId, TenantId, Timestamp, TopicName,
 };
 use posthorn_store::{MinuteRollup, Record, Rollups, Series, SeriesAsk};
 use tokio::sync::Notify;
@@ -49,7 +49,7 @@ pub(crate) struct Counting {
 struct Sheet {
     minute: Timestamp,
     subscriptions: Map<SubscriptionId, (TenantId, RollupCounts)>,
-    published: Map<TenantId, u64>,
+    published: Map<TenantId, Map<TopicName, u64>>,
 }
 
 /// A sheet while a batch is counted on it.
@@ -171,8 +171,12 @@ impl Counting {
 
 impl Counted<'_> {
     /// An event was accepted.
-    pub(crate) fn published(&mut self, tenant: TenantId) {
-        *self.0.published.entry(tenant).or_default() += 1;
+    pub(crate) fn published(&mut self, tenant: TenantId, topic: &TopicName) {
+        let topics = self.0.published.entry(tenant).or_default();
+        match topics.get_mut(topic) {
+            Some(count) => *count += 1,
+            None => drop(topics.insert(topic.clone(), 1)),
+        }
     }
 
     /// A subscription gets an event that was accepted.
@@ -220,8 +224,13 @@ impl Book {
             // Of a tenant, events are counted and not who gets them.
             self.add_for_tenant(minute, tenant, &RollupCounts { published: 0, ..counts });
         }
-        for (tenant, published) in sheet.published.drain() {
-            let counts = RollupCounts { published, ..RollupCounts::default() };
+        for (tenant, topics) in sheet.published.drain() {
+            let mut counts = RollupCounts::default();
+            for (topic, published) in topics {
+                counts.published += published;
+                let own = RollupCounts { published, ..RollupCounts::default() };
+                self.add(minute, RollupScope::Topic(tenant, topic), &own);
+            }
             self.add_for_tenant(minute, tenant, &counts);
         }
     }
@@ -371,20 +380,43 @@ mod tests {
         Counting::new(NodeId::new(minute(0), 1), known)
     }
 
-    /// What was published of each scope and minute.
+    /// A topic, which every test publishes on.
+    fn topic() -> TopicName {
+        TopicName::new("orders").expect("a name")
+    }
+
+    /// What was published of each scope and minute, but for topics.
     fn published(rollups: Option<Rollups>) -> Vec<(i64, RollupScope, u64)> {
         let rows = rollups.map(|rollups| rollups.minutes).unwrap_or_default();
         let row = |row: &MinuteRollup| {
             (row.minute.as_millis() / 60_000, row.scope.clone(), row.counts.published)
         };
-        rows.iter().map(row).collect()
+        let is_topic = |row: &&MinuteRollup| matches!(row.scope, RollupScope::Topic(..));
+        rows.iter().filter(|own| !is_topic(own)).map(row).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_published_is_counted_by_topic() {
+        let counting = counting();
+        let other = TopicName::new("other").expect("a name");
+        counting.intake(minute(1)).published(tenant(1), &topic());
+        counting.intake(minute(1)).published(tenant(1), &other);
+        counting.intake(minute(1)).published(tenant(1), &topic());
+        let taken = counting.take(minute(1), GATHER).expect("something");
+        let of = |scope: &RollupScope| {
+            let found = taken.minutes.iter().find(|row| row.scope == *scope);
+            found.map(|row| row.counts.published)
+        };
+        assert_eq!(of(&RollupScope::Topic(tenant(1), topic())), Some(2));
+        assert_eq!(of(&RollupScope::Topic(tenant(1), other)), Some(1));
+        assert_eq!(of(&RollupScope::Tenant(tenant(1))), Some(3));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_counted_is_written_once_a_second_and_replaces_what_was() {
         let counting = counting();
         let scope = || RollupScope::Tenant(tenant(1));
-        let count = |at| counting.intake(at).published(tenant(1));
+        let count = |at| counting.intake(at).published(tenant(1), &topic());
         count(minute(1));
         let first = counting.take(minute(1), GATHER);
         assert_eq!(first.as_ref().map(|first| first.number), Some(1));
@@ -419,7 +451,7 @@ mod tests {
     async fn a_realm_is_the_sum_of_its_tenants() {
         let counting = counting();
         for id in [1, 2, 2] {
-            counting.intake(minute(1)).published(tenant(id));
+            counting.intake(minute(1)).published(tenant(id), &topic());
         }
         let realm = RollupScope::Realm(RealmName::default());
         let taken = published(counting.take(minute(1), GATHER));
@@ -434,9 +466,10 @@ mod tests {
         let counting = counting();
         let mut nodes = BTreeSet::new();
         for at in [5, 6, 4, 5] {
-            counting.intake(minute(at)).published(tenant(1));
+            counting.intake(minute(at)).published(tenant(1), &topic());
             let taken = counting.take(minute(at), GATHER).expect("something is new");
-            assert_eq!(taken.minutes.len(), 2);
+            // The realm is unknown here, so that it is the server, the tenant and the topic.
+            assert_eq!(taken.minutes.len(), 3);
             assert_eq!(taken.minutes[0].counts.published, 1, "{at}");
             nodes.insert(taken.node);
             tokio::time::advance(GATHER).await;
@@ -448,7 +481,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_counted_at_the_edge_of_a_minute_is_added_to_it() {
         let counting = counting();
-        let count = |at| counting.intake(minute(at)).published(tenant(1));
+        let count = |at| counting.intake(minute(at)).published(tenant(1), &topic());
         count(1);
         count(1);
         let first = counting.take(minute(1), GATHER).expect("something is new");
@@ -464,7 +497,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_is_set_back_counts_nothing_twice() {
         let counting = counting();
-        let count = |at| counting.intake(minute(at)).published(tenant(1));
+        let count = |at| counting.intake(minute(at)).published(tenant(1), &topic());
         for at in [4, 10] {
             count(at);
             assert!(counting.take(minute(at), GATHER).is_some());

@@ -137,6 +137,8 @@ pub struct Snapshot {
     pub recording: usize,
     /// Subscriptions with state in memory.
     pub queues: usize,
+    /// The earliest due time of a delivery that waits, of all that is not paused. In the past: so far behind it is.
+    pub oldest_due: Option<Timestamp>,
 }
 
 /// What the scheduler is made of.
@@ -352,6 +354,7 @@ impl Scheduler {
                     in_flight: self.slots.in_flight(),
                     recording: self.recording.len(),
                     queues: self.queues.len(),
+                    oldest_due: self.oldest_due(),
                 };
                 let _ = answer.send(snapshot);
             }

@@ -18,8 +18,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use posthorn_domain::{
     ApiKey, AuditAction, Capability, CertificateId, Home, KeyId, Opener, SESSION_BACK_BYTES_MAX,
-    SESSION_LABEL_BYTES_MAX, SESSION_NAME_BYTES_MAX, Scope, Session, SessionId, SessionKind, Span,
-    TenantId, Timestamp,
+    SESSION_GROUP_BYTES_MAX, SESSION_GROUPS_MAX, SESSION_LABEL_BYTES_MAX, SESSION_NAME_BYTES_MAX,
+    Scope, Session, SessionId, SessionKind, Span, TenantId, Timestamp,
 };
 use posthorn_sealing::session_token::{self, TokenKind};
 use posthorn_sealing::vault::Secret;
@@ -53,6 +53,8 @@ pub struct NewSession {
     pub home: Home,
     /// What it may do.
     pub scopes: Vec<Scope>,
+    /// What a proxy or a provider said it is part of: at most 64 groups of at most 256 bytes.
+    pub groups: Vec<String>,
     /// How long: at most a day.
     pub lasts: Duration,
 }
@@ -150,11 +152,17 @@ fn check_back(back: &str) -> Result<()> {
 impl Engine {
     /// Opens a session of the console. The token is shown once.
     pub async fn open_session(&self, new: NewSession) -> Result<(Session, Secret)> {
-        let NewSession { opener, name, home, scopes, lasts } = new;
+        let NewSession { opener, name, home, scopes, groups, lasts } = new;
         check_text("name", &name, SESSION_NAME_BYTES_MAX)?;
         check_time("lasts", lasts, CONSOLE_MAX)?;
         if scopes.is_empty() {
             return refuse("scopes", "must not be empty");
+        }
+        if groups.len() > SESSION_GROUPS_MAX {
+            return refuse("groups", format!("must be at most {SESSION_GROUPS_MAX}"));
+        }
+        for group in &groups {
+            check_text("groups", group, SESSION_GROUP_BYTES_MAX)?;
         }
         if scopes.contains(&Scope::Operator) && home != Home::Operator {
             return refuse("scopes", "only a session of an operator may have this scope: operator");
@@ -178,6 +186,7 @@ impl Engine {
             name,
             home,
             scopes,
+            groups,
             capabilities: Vec::new(),
             label: None,
             back: None,
@@ -223,6 +232,7 @@ impl Engine {
             name,
             home: Home::Tenant(tenant),
             scopes: Vec::new(),
+            groups: Vec::new(),
             capabilities,
             label,
             back,
@@ -264,6 +274,17 @@ impl Engine {
             true => Ok((session, secret)),
             false => Err(Error::NotFound(LINK)),
         }
+    }
+
+    /// Where whoever holds this link came from, also when it can no longer be redeemed. Nothing once it is removed.
+    pub async fn portal_link_back(&self, token: &str) -> Result<Option<String>> {
+        let Some((id, secret)) = session_token::parse(TokenKind::Link, token) else {
+            return Ok(None);
+        };
+        let found = self.store().session(id).await?;
+        let hash = found.as_ref().map_or([0; 32], |session| session.token);
+        let right = session_token::check(&secret, &hash);
+        Ok(found.filter(|link| right && link.kind == SessionKind::Link).and_then(|link| link.back))
     }
 
     /// Whose session this token opens, if it opens one: not expired, its key still valid, its tenant there and not being
@@ -319,7 +340,7 @@ impl Engine {
         if let Opener::Key { id } = session.opener {
             let key = self.catalog().key(id).filter(|key| key.is_valid(self.now()))?;
             key.touch(self.now());
-            return Some(Principal { key, certificate: false });
+            return Some(Principal { key, certificate: false, everywhere: false });
         }
         let changes = [Capability::ManageEndpoints, Capability::RotateSecret, Capability::Resend];
         let scopes = match session.kind {
@@ -341,7 +362,23 @@ impl Engine {
             revoked_at: None,
             rate_limit: None,
         };
-        Some(Principal { key: Arc::new(KnownKey::new(record)), certificate: false })
+        // Somebody may look everywhere without being an operator. Keys cannot, so this is not said by the record.
+        let everywhere = session.kind == SessionKind::Console && session.home == Home::Operator;
+        let key = Arc::new(KnownKey::new(record));
+        Some(Principal { key, certificate: false, everywhere })
+    }
+
+    /// As whom a session asks whose rights are looked up anew: with these in place of those it was opened with.
+    pub fn principal_with(
+        &self,
+        session: &Session,
+        home: Home,
+        scopes: Vec<Scope>,
+    ) -> Option<(Session, Principal)> {
+        let session = Session { home, scopes, ..session.clone() };
+        let principal =
+            self.principal_of(&session).filter(|_| self.stands(&session, self.now()))?;
+        Some((session, principal))
     }
 
     /// One session or link, also when its time is over.

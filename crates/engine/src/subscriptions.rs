@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Filter, Labels, OperationalType, ProfileName, SecretName,
-    Stops, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, Timestamp,
-    limits::SECRETS_MAX, policy::profiles,
+    AttemptOutcome, CatalogVersion, EventType, Filter, Labels, OperationalType, ProfileName,
+    SecretName, Stops, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus,
+    TenantId, Timestamp, limits::SECRETS_MAX, policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
@@ -473,11 +473,23 @@ impl Engine {
         tenant: TenantId,
         id: SubscriptionId,
     ) -> Result<AttemptOutcome> {
+        let payload = Bytes::from_static(br#"{"test":true}"#);
+        self.test_subscription_with(tenant, id, None, payload).await
+    }
+
+    /// The same with a type and a JSON payload, such as the example of an event type.
+    pub async fn test_subscription_with(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        event_type: Option<EventType>,
+        payload: Bytes,
+    ) -> Result<AttemptOutcome> {
         let view = self.catalog().subscription(tenant, id)?;
         let policy = view.usable_policy()?;
         let _trial = self.trial(tenant)?;
-        let payload = Bytes::from_static(br#"{"test":true}"#);
-        let work = self.made_up(&view, "application/json", payload);
+        let event_type = event_type.unwrap_or_else(crate::rehearsal::test_type);
+        let work = self.made_up(&view, event_type, "application/json", payload);
         let job = job_outside(view, policy, work, Needs::Subscription);
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),

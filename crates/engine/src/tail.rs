@@ -12,7 +12,7 @@ mod catch_up;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use posthorn_domain::{Event, Span, TenantId, Timestamp};
@@ -112,11 +112,14 @@ pub(crate) struct Hints {
     /// Whether anybody listens.
     active: AtomicBool,
     some: Notify,
+    /// How often something was committed here.
+    commits: AtomicU64,
 }
 
 impl Hints {
     /// Costs next to nothing while nobody listens.
     pub(crate) fn committed(&self) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
         if self.active.load(Ordering::Relaxed) {
             self.some.notify_one();
         }
@@ -387,6 +390,12 @@ impl Tail {
 }
 
 impl Engine {
+    /// A number that grows whenever events or outcomes are committed on this node: whoever sees the same number twice
+    /// has missed nothing here in between. For figures of the whole server; a tenant has its [`Engine::tail`].
+    pub fn commits(&self) -> u64 {
+        self.inner.hints.commits.load(Ordering::Relaxed)
+    }
+
     /// Events and attempts of a tenant as they happen, on whichever node: from now on, or from where an
     /// earlier listener stood, of the last day.
     pub async fn tail(&self, tenant: TenantId, from: Option<TailCursor>) -> Result<Tail> {

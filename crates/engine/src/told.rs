@@ -172,7 +172,7 @@ impl Teller {
         }
         let mut counted = self.counting.intake(self.clock.now());
         for new in told {
-            counted.published(new.event.tenant);
+            counted.published(new.event.tenant, &new.event.topic);
             ::metrics::counter!(metrics::TOLD, "type" => new.event.event_type.to_string())
                 .increment(1);
             for delivery in &new.deliveries {

@@ -23,8 +23,8 @@ use tracing::{info, warn};
 use crate::admission::Admission;
 use crate::catalog::{Catalog, CertificateView};
 use crate::error::chain;
-use crate::membership::LostNodes;
 use crate::metrics;
+use crate::nodes::KnownNodes;
 use crate::told::{Fact, Teller};
 use crate::wakes::Wakes;
 
@@ -45,7 +45,7 @@ pub(crate) struct Watch {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) wakes: Wakes,
-    pub(crate) lost: LostNodes,
+    pub(crate) known: KnownNodes,
     pub(crate) teller: Arc<Teller>,
 }
 
@@ -165,7 +165,7 @@ impl Watch {
         }
         let node = self.node;
         found.extend(self.admission.disk_near_full().map(|used| Noticed::Disk { node, used }));
-        found.extend(self.lost.get().into_iter().map(Noticed::Lost));
+        found.extend(self.known.lost().into_iter().map(Noticed::Lost));
         found
     }
 }

@@ -1,6 +1,7 @@
-//! Callers who show a certificate: to us in the handshake, or to a proxy in front of us.
+//! Callers who show a certificate: to us in the handshake, or to a proxy in front of us. And people whom a proxy has
+//! logged in.
 //!
-//! A proxy ends their TLS and says in headers whose certificate it saw. Anybody can write such
+//! A proxy ends their TLS and says in headers whose certificate it saw, or who they are. Anybody can write such
 //! headers, so they are read only when the connection comes from an address the operator named.
 
 use std::net::IpAddr;
@@ -25,6 +26,65 @@ pub struct ProxyIdentity {
     /// Where the proxy connects from; from nowhere when empty.
     #[serde(deserialize_with = "networks")]
     pub proxies: Vec<IpNet>,
+}
+
+/// Which proxy says who a person is, and in which headers: it has logged them in before it lets them through.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct ProxyPerson {
+    /// The header with the name of the person; without it nobody is known.
+    #[serde(deserialize_with = "header_name")]
+    pub user_header: Option<HeaderName>,
+    /// The header with the groups they are in, with commas between.
+    #[serde(deserialize_with = "header_name")]
+    pub groups_header: Option<HeaderName>,
+    /// Where the proxy connects from; from nowhere when empty.
+    #[serde(deserialize_with = "networks")]
+    pub proxies: Vec<IpNet>,
+}
+
+/// What a request says about the person who makes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Nothing.
+    Nothing,
+    /// Something, from an address that is not believed.
+    Foreign,
+    /// Who they are, by the word of the proxy.
+    Person {
+        /// Their name.
+        user: String,
+        /// The groups they are in, at most a thousand.
+        groups: Vec<String>,
+    },
+}
+
+impl ProxyPerson {
+    /// The person who makes a request.
+    pub fn told(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Told {
+        let Some(name) = &self.user_header else { return Told::Nothing };
+        let said = headers.contains_key(name)
+            || self.groups_header.as_ref().is_some_and(|name| headers.contains_key(name));
+        if !said {
+            return Told::Nothing;
+        }
+        if !peer.is_some_and(|peer| is_within(&self.proxies, peer.address())) {
+            return Told::Foreign;
+        }
+        // Two names are none, and an empty one is none either.
+        let Some(user) = only(headers, name).map(str::trim).filter(|user| !user.is_empty()) else {
+            return Told::Nothing;
+        };
+        let groups = self.groups_header.as_ref().and_then(|name| only(headers, name));
+        let groups = groups.unwrap_or_default().split(',').map(str::trim);
+        let groups = groups.filter(|group| !group.is_empty()).take(1_000).map(str::to_owned);
+        Told::Person { user: user.to_owned(), groups: groups.collect() }
+    }
+}
+
+/// Whether an address is one of those that are believed.
+fn is_within(proxies: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    proxies.iter().any(|net| net.contains(&address))
 }
 
 fn header_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HeaderName>, D::Error> {
@@ -64,8 +124,7 @@ pub struct Shown {
 impl ProxyIdentity {
     /// Whether a connection from this address is the proxy's.
     pub fn believes(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.proxies.iter().any(|net| net.contains(&address))
+        is_within(&self.proxies, address)
     }
 
     /// What the headers say; to be asked only about connections of the proxy.
@@ -106,6 +165,36 @@ pub fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::peer::PeerCertificate;
+
+    #[test]
+    fn a_person_is_believed_only_from_the_proxy() {
+        let proxy = ProxyPerson {
+            user_header: Some(HeaderName::from_static("x-user")),
+            groups_header: Some(HeaderName::from_static("x-groups")),
+            proxies: vec!["10.0.0.0/8".parse().unwrap()],
+        };
+        let near = Peer::new([10, 0, 0, 1].into(), None);
+        let far = Peer::new([192, 0, 2, 1].into(), None);
+        let mut headers = HeaderMap::new();
+        assert_eq!(proxy.told(Some(&near), &headers), Told::Nothing);
+        headers.insert("x-groups", " ops, ,acme team ".parse().unwrap());
+        assert_eq!(proxy.told(Some(&near), &headers), Told::Nothing, "groups of nobody");
+        assert_eq!(proxy.told(Some(&far), &headers), Told::Foreign);
+        headers.insert("x-user", " jo ".parse().unwrap());
+        let groups = vec!["ops".to_owned(), "acme team".to_owned()];
+        let jo = Told::Person { user: "jo".to_owned(), groups };
+        assert_eq!(proxy.told(Some(&near), &headers), jo);
+        let mapped = Peer::new("::ffff:10.0.0.1".parse().unwrap(), None);
+        assert_eq!(proxy.told(Some(&mapped), &headers), jo);
+        assert_eq!(proxy.told(Some(&far), &headers), Told::Foreign);
+        assert_eq!(proxy.told(None, &headers), Told::Foreign);
+        assert_eq!(ProxyPerson::default().told(Some(&near), &headers), Told::Nothing);
+        headers.append("x-groups", "admins".parse().unwrap());
+        let nobody = Told::Person { user: "jo".to_owned(), groups: Vec::new() };
+        assert_eq!(proxy.told(Some(&near), &headers), nobody, "two lists are none");
+        headers.append("x-user", "root".parse().unwrap());
+        assert_eq!(proxy.told(Some(&near), &headers), Told::Nothing, "two names are none");
+    }
 
     #[test]
     fn headers_count_only_from_the_proxy_and_the_handshake_only_elsewhere() {

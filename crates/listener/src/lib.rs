@@ -40,7 +40,7 @@ mod upgrade;
 pub use bodies::{Bodies, Loan, Owner};
 pub use body::BodyError;
 pub use failures::Failures;
-pub use identity::{ProxyIdentity, Shown, only, shown};
+pub use identity::{ProxyIdentity, ProxyPerson, Shown, Told, only, shown};
 pub use open::Held;
 pub use peer::{Peer, PeerCertificate};
 pub use refusal::{MALFORMED_REQUEST, TOO_MANY_CONNECTIONS};

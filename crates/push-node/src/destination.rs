@@ -1,6 +1,7 @@
 //! The mailboxes of agents, for whoever delivers events to them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use posthorn_domain::{Problem, PushMessage};
@@ -35,6 +36,13 @@ impl Mailboxes {
     /// From now on there is a node.
     pub fn serve(&self, node: Node) {
         self.node.send_replace(Some(node));
+    }
+
+    /// The node, as records of agents name it, with the sockets that are open there; nothing while it starts.
+    pub fn sockets(&self) -> Option<(String, usize)> {
+        let node = self.node.borrow();
+        let node = node.as_ref()?;
+        Some((node.0.options.node.clone(), node.0.sockets.load(Ordering::Relaxed)))
     }
 
     fn node(&self) -> impl Future<Output = Result<Node, Problem>> + Send + use<> {

@@ -19,9 +19,10 @@ use posthorn_store::{Along, AuditFilter, Listing, NewEvent, Order, Page, Result,
 use crate::codec::{Reader, Uid, json, limit, text};
 use crate::failure::{Corrupt, Outcome};
 use crate::log::stream;
-use crate::session::{Operation, Param, Session, begin_list, commit, execute, query};
+use crate::session::{Operation, Param, Session, begin, begin_list, commit, execute, query};
 use crate::{sql, told};
 
+const NOTE: Operation = Operation::write("note", "write a line of the audit log");
 const LIST: Operation = Operation::read("audit", "read the audit log");
 
 /// Takes the locks of all that is told, in one go.
@@ -46,6 +47,23 @@ pub(crate) async fn write(client: &Object, along: &Along) -> Outcome<()> {
     ];
     execute(client, sql::AUDIT_PUT, &params).await?;
     Ok(())
+}
+
+/// Writes what goes along with no change.
+pub(crate) async fn note(session: &Session, along: Along) -> Result<()> {
+    told::prepare(session, &along.told).await?;
+    let along = Arc::new(along);
+    session
+        .run(NOTE, move |client| {
+            let along = Arc::clone(&along);
+            Box::pin(async move {
+                begin(client).await?;
+                told::hold(client, None, &along.told).await?;
+                write(client, &along).await?;
+                commit(client).await
+            })
+        })
+        .await
 }
 
 fn uid(id: AuditId) -> Uid {

@@ -361,15 +361,22 @@ pub(crate) async fn store_within(client: &Object, batch: &[&NewEvent]) -> Outcom
 /// For each item that was stored, its deliveries.
 fn stored_items(rows: &[Row], items: usize) -> Outcome<Vec<Option<Vec<Placed>>>> {
     let mut stored: Vec<Option<Vec<Placed>>> = vec![None; items];
-    for row in rows {
-        let reader = Reader::new(row, "event", "id");
-        let item: usize = reader.small("item")?;
-        let slot = item.checked_sub(1).and_then(|index| stored.get_mut(index));
-        let slot = slot.ok_or_else(|| reader.corrupt("item", "no such item"))?;
-        let placed = slot.get_or_insert_with(Vec::new);
-        if let Some(parked) = reader.get::<Option<bool>>("parked")? {
-            placed.push(Placed { seq: reader.number("seq")?, parked });
-        }
+    let Some(row) = rows.first() else { return Ok(stored) };
+    let reader = Reader::new(row, "event", "id");
+    let index = |item: i32| usize::try_from(item).ok().and_then(|item| item.checked_sub(1));
+    let unknown = || reader.corrupt("item", "no such item");
+    for item in reader.get::<Option<Vec<i32>>>("items")?.unwrap_or_default() {
+        let slot = index(item).and_then(|index| stored.get_mut(index)).ok_or_else(unknown)?;
+        *slot = Some(Vec::new());
+    }
+    let placed: Vec<i32> = reader.get::<Option<_>>("placed_items")?.unwrap_or_default();
+    let seqs: Vec<i64> = reader.get::<Option<_>>("seqs")?.unwrap_or_default();
+    let parked: Vec<bool> = reader.get::<Option<_>>("parked")?.unwrap_or_default();
+    for ((item, seq), parked) in placed.into_iter().zip(seqs).zip(parked) {
+        let slot = index(item).and_then(|index| stored.get_mut(index));
+        let slot = slot.and_then(Option::as_mut).ok_or_else(unknown)?;
+        let seq = u64::try_from(seq).map_err(|_| reader.corrupt("seq", "a negative number"))?;
+        slot.push(Placed { seq, parked });
     }
     for placed in stored.iter_mut().flatten() {
         placed.sort_unstable_by_key(|placed| placed.seq);

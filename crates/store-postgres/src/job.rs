@@ -1,5 +1,5 @@
 //! Jobs: durable bulk work on the history, written down with their progress. What a bite does to deliveries is
-//! in `replay`, what it removes in `expunge`.
+//! in `replay` and `moves`, what it removes in `expunge`.
 //!
 //! A job that advances is held, and a bite names the place it was prepared on. So each bite is done at most
 //! once, whoever advances the job and however often it is interrupted.
@@ -17,7 +17,7 @@ use tokio_postgres::Row;
 use crate::catalog::{self, Written};
 use crate::codec::{FIRST_UID, LAST_UID, Reader, Uid, json, limit, text};
 use crate::failure::{Corrupt, Outcome};
-use crate::moves::recall;
+use crate::moves::{move_many, recall};
 use crate::replay::{Replayed, replay};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
 use crate::{audit, expunge, lock, sql, tenant, told};
@@ -265,11 +265,20 @@ async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
             expunge::many(client, job.tenant, events, *responses, bite.at).await?
         }
     };
+    let (mut done, mut subscriptions, mut recalls) = (done + expunged, subscriptions, recalls);
+    if let Some(moves) = &bite.moves {
+        let moved = move_many(client, job.tenant, moves, bite.at).await?;
+        done += moved.done;
+        recalls.extend(moved.recalls);
+        subscriptions.extend(moved.due);
+        subscriptions.sort_unstable();
+        subscriptions.dedup();
+    }
     let ends = bite.ends.is_some() && bite.removes.is_none();
     if let Some(ending) = bite.ending.as_ref().filter(|_| ends) {
         tell_end(client, job, ending).await?;
     }
-    let (mut ends, mut buried, mut done) = (bite.ends, None, done + expunged);
+    let (mut ends, mut buried) = (bite.ends, None);
     if let Some(limit) = bite.removes {
         let removed = tenant::remove(client, job, limit, bite).await?;
         done += removed.rows;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthorn_domain::{CatalogVersion, Epoch, NodeId, Shard};
-use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, Result, ShardHolder};
+use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, Result, ShardHolder, Sign};
 use tokio_postgres::Row;
 
 use crate::codec::{Reader, Uid};
@@ -29,7 +29,7 @@ pub(crate) async fn heartbeat(session: &Session, beat: Heartbeat) -> Result<Memb
                 let node = Uid::from(beat.node);
                 let catalog = i64::try_from(beat.catalog.0).unwrap_or(i64::MAX);
                 let ttl = millis(beat.ttl);
-                let params: [Param<'_>; 3] = [&node, &ttl, &catalog];
+                let params: [Param<'_>; 4] = [&node, &ttl, &catalog, &beat.version];
                 let steps = [
                     step(client, sql::HEARTBEAT, &params).await?,
                     step(client, sql::NODES, &[]).await?,
@@ -54,6 +54,14 @@ fn membership(rows: &[Vec<Row>]) -> Outcome<Membership> {
         let reader = Reader::new(row, "node", "id");
         Ok(LiveNode { node: reader.id("id")?, catalog: CatalogVersion(reader.number("catalog")?) })
     };
+    let sign = |row: &Row| -> Result<Sign, Corrupt> {
+        let reader = Reader::new(row, "node", "id");
+        Ok(Sign {
+            node: reader.id("id")?,
+            ago: Duration::from_millis(reader.number("ago")?),
+            version: reader.get("version")?,
+        })
+    };
     let holder = |row: &Row| -> Result<ShardHolder, Corrupt> {
         let reader = Reader::new(row, "shard_lease", "node");
         Ok(ShardHolder {
@@ -65,6 +73,7 @@ fn membership(rows: &[Vec<Row>]) -> Outcome<Membership> {
     Ok(Membership {
         nodes: nodes.iter().filter(alive).map(node).collect::<Result<_, _>>()?,
         lost,
+        signs: nodes.iter().map(sign).collect::<Result<_, _>>()?,
         holders: holders.iter().map(holder).collect::<Result<_, _>>()?,
         catalog: match catalog.first() {
             Some(row) => CatalogVersion(Reader::new(row, "catalog", "one").number("version")?),

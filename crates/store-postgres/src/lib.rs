@@ -322,6 +322,10 @@ impl Store for PostgresStore {
         audit::list(&self.session, filter, listing).await
     }
 
+    async fn note(&self, along: Along) -> Result<()> {
+        audit::note(&self.session, along).await
+    }
+
     async fn create_session(&self, session: PageSession, along: Along) -> Result<()> {
         page_session::create(&self.session, session, along).await
     }
@@ -468,6 +472,10 @@ impl Store for PostgresStore {
 
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
         tally::counts(&self.session, tenant).await
+    }
+
+    async fn counts_by_tenant(&self, tenants: Vec<TenantId>) -> Result<Vec<Counts>> {
+        tally::counts_by_tenant(&self.session, &tenants).await
     }
 
     async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {

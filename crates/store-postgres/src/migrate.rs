@@ -41,6 +41,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0022_trace.sql"),
     include_str!("../migrations/0023_replayed.sql"),
     include_str!("../migrations/0024_sessions.sql"),
+    include_str!("../migrations/0025_nodes.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

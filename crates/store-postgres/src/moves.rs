@@ -14,12 +14,12 @@ use posthorn_domain::{
     CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Lane, Shard, SubscriptionId,
     TenantId, Timestamp,
 };
-use posthorn_store::{Along, Moved, NewEvent, Recall, Refusal, Result, Swept, Work};
+use posthorn_store::{Along, Error, Moved, Moves, NewEvent, Recall, Refusal, Result, Swept, Work};
 use tokio_postgres::Row;
 
 use crate::codec::{self, PARKED, Reader, Uid, due, limit, state_code};
 use crate::expunge::marked;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
 use crate::work::work_of;
 use crate::{audit, catalog, lock, sql, told};
@@ -144,6 +144,74 @@ pub(crate) async fn by_hand(
 
 /// Everything that concerns one delivery and lets at most one other go on.
 async fn move_one(client: &Object, wish: Wish, found: Found, at: Timestamp) -> Outcome<Moved> {
+    let (delivery, ready, recalls) = carry_out(client, wish, found, at).await?;
+    let recall = recall(client, recalls.as_slice(), at).await?;
+    Ok(Moved { delivery, ready, recall })
+}
+
+/// What was done to many.
+#[derive(Default)]
+pub(crate) struct MovedMany {
+    pub(crate) done: usize,
+    /// Of whom somebody else goes on now.
+    pub(crate) due: Vec<SubscriptionId>,
+    pub(crate) recalls: Vec<Recall>,
+}
+
+/// Cancels or forgets many deliveries of a tenant, as far as each is still meant, inside a transaction of the caller that has
+/// no lock yet but that of its job. One after the other, in the order of ids: a bite has few of them.
+pub(crate) async fn move_many(
+    client: &Object,
+    tenant: TenantId,
+    moves: &Moves,
+    at: Timestamp,
+) -> Outcome<MovedMany> {
+    share_tenants(client, tenant, &[]).await?;
+    let ids: BTreeSet<DeliveryId> = moves.deliveries.iter().copied().collect();
+    let uids: Vec<Uid> = ids.iter().map(|id| Uid::from(*id)).collect();
+    let mut held = BTreeSet::new();
+    for row in &query(client, sql::LANES_OF, &[&Uid::from(tenant), &uids]).await? {
+        let reader = Reader::new(row, "delivery", "subscription");
+        if let Some(lane) = codec::lane_of(&reader, "lane")? {
+            held.insert(i32::from(lock::lane_slot(reader.id("subscription")?, &lane)));
+        }
+    }
+    lock::hold(client, lock::LANES, &lock::sorted(held.iter().copied())).await?;
+    let mut all = MovedMany::default();
+    for id in ids {
+        let found = match find(client, tenant, id).await {
+            Err(Failure::Store(Error::Refused(_))) => continue,
+            found => found?,
+        };
+        if !moves.filter.wants(&found.stored.clone().seen()) {
+            continue;
+        }
+        // One that entered its lane since we looked. Its lock comes late; should we wait in a circle, all of it is repeated.
+        if let Some(slot) = slot_of(&found.stored.delivery).map(i32::from)
+            && held.insert(slot)
+        {
+            lock::hold(client, lock::LANES, &[slot]).await?;
+        }
+        match carry_out(client, moves.wish, found, at).await {
+            Err(Failure::Store(Error::Refused(_))) => {}
+            moved => {
+                let (delivery, ready, recalled) = moved?;
+                all.done += 1;
+                all.due.extend(ready.map(|_| delivery.subscription));
+                all.recalls.extend(recalled);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The delivery, work that is due because of it, and whose copies are out of date.
+async fn carry_out(
+    client: &Object,
+    wish: Wish,
+    found: Found,
+    at: Timestamp,
+) -> Outcome<(Delivery, Option<Work>, Option<Recall>)> {
     let Found { stored, live } = found;
     let old = &stored.delivery;
     let lanes = lanes_of(client, std::slice::from_ref(&stored), at, true).await?;
@@ -174,9 +242,8 @@ async fn move_one(client: &Object, wish: Wish, found: Found, at: Timestamp) -> O
         None if itself => work_of(client, &delivery).await?,
         None => None,
     };
-    let recalls: Vec<Recall> = moved.recalled.then(|| recall_of(&delivery)).into_iter().collect();
-    let recall = recall(client, &recalls, at).await?;
-    Ok(Moved { delivery, ready, recall })
+    let recall = moved.recalled.then(|| recall_of(&delivery));
+    Ok((delivery, ready, recall))
 }
 
 /// One that has ended comes back.

@@ -25,8 +25,8 @@ use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
 use posthorn_store::push::{
-    Agent, Bite, ClearNode, Connect, Connected, Kept, MessagesAsk, Register, Registered, Route,
-    RouteAsk, Trim,
+    Agent, Bite, Census, ClearNode, Connect, Connected, Kept, MessagesAsk, Register, Registered,
+    Route, RouteAsk, Trim,
 };
 use posthorn_store::{PushStore, Result};
 use tokio_postgres::Row;
@@ -206,6 +206,10 @@ impl PushStore for PostgresStore {
 
     async fn trim_messages(&self, batch: Vec<Trim>, now: Timestamp) -> Result<Vec<u64>> {
         messages::trim(&self.session, batch, now).await
+    }
+
+    async fn census(&self, at_most: u64) -> Result<Census> {
+        messages::census(&self.session, at_most).await
     }
 
     async fn expire_messages(&self, now: Timestamp, limit: usize) -> Result<Bite> {

@@ -1,4 +1,7 @@
 //! Writing down what became of deliveries: a whole batch in one round trip.
+//!
+//! What was delivered at once and has no lane goes the short way (`plain`), the rest the way that is ready for
+//! everything; both in one transaction.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,11 +11,18 @@ use posthorn_store::{Record, Recorded, Result, Rollups, Work};
 use tokio_postgres::Row;
 
 use crate::codec::{self, Reader, Uid, due, state_code, text};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::session::{Operation, Param, Session, begin, commit, pipeline, query, step};
 use crate::standing::Changes;
 use crate::work::{Fences, runs};
 use crate::{lock, metrics, rollup, sql, told};
+
+mod plain;
+
+use plain::Plain;
+
+/// A record, and where it stands in its batch.
+type Placed<'b> = (usize, &'b Record);
 
 const RECORD: Operation = Operation::write("record", "store outcomes");
 
@@ -63,7 +73,7 @@ struct Columns<'b> {
 }
 
 impl<'b> Columns<'b> {
-    fn of(batch: &'b [Record]) -> Self {
+    fn of(batch: impl Iterator<Item = &'b Record>) -> Self {
         let mut columns = Self::default();
         for record in batch {
             columns.push(record);
@@ -135,19 +145,53 @@ async fn record_batch(
     if batch.iter().any(|record| !record.told.is_empty()) {
         return record_telling(client, batch, rollups).await;
     }
-    let ending = ending(batch);
-    let runs = runs(batch, |record| record.delivery);
-    let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
+    let placed: Vec<Placed<'_>> = batch.iter().enumerate().collect();
+    let several = runs(&placed, |(_, record)| record.delivery).len() > 1;
+    let (plain, rest) = if several { (None, placed) } else { plain::split(placed) };
+    let mut replies = vec![Recorded::Written { promoted: None }; batch.len()];
+    let standings = Changes::of(batch);
+    let beside = Beside { standings: Some(&standings), rollups };
+    let missed = write(client, plain.as_ref(), &rest, beside, &mut replies).await?;
+    if !missed.is_empty() {
+        // They are judged by themselves, so they may be written by themselves.
+        let missed: Vec<Placed<'_>> =
+            missed.into_iter().map(|place| (place, &batch[place])).collect();
+        write(client, None, &missed, Beside::default(), &mut replies).await?;
+    }
+    Ok(replies)
+}
+
+/// What is written in the same transaction as outcomes.
+#[derive(Clone, Copy, Default)]
+struct Beside<'b> {
+    standings: Option<&'b Changes>,
+    rollups: Option<&'b Rollups>,
+}
+
+/// One transaction, one round trip. Returns the places of what could not be written the short way.
+async fn write(
+    client: &Object,
+    plain: Option<&Plain<'_>>,
+    rest: &[Placed<'_>],
+    beside: Beside<'_>,
+    replies: &mut [Recorded],
+) -> Outcome<Vec<usize>> {
+    let ending = ending(rest.iter().map(|(_, record)| *record));
+    let runs = if rest.is_empty() { Vec::new() } else { runs(rest, |(_, r)| r.delivery) };
+    let columns: Vec<Columns<'_>> =
+        runs.iter().map(|run| Columns::of(run.iter().map(|(_, record)| *record))).collect();
     let params: Vec<[Param<'_>; 24]> = columns.iter().map(Columns::params).collect();
-    let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
+    let plain_params = plain.map(Plain::params);
+    let shards = columns.iter().flat_map(|c| c.fence.slots());
+    let shards = lock::sorted(shards.chain(plain.iter().flat_map(|plain| plain.slots())));
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];
-
-    let standings = Changes::of(batch);
-    let (ends, begins) = (standings.ends(), standings.begins());
-    let counted = rollups.map(rollup::Columns::of);
+    let ends = beside.standings.and_then(Changes::ends);
+    let begins = beside.standings.and_then(Changes::begins);
+    let counted = beside.rollups.map(rollup::Columns::of);
     let counted = counted.as_ref().map(rollup::Columns::params);
-    let mut steps = Vec::with_capacity(runs.len() + 5);
+
+    let mut steps = Vec::with_capacity(runs.len() + 6);
     if !ending.is_empty() {
         steps.push(step(client, sql::LOCK_LANES_OF, &lane_params).await?);
     }
@@ -155,6 +199,9 @@ async fn record_batch(
     let first = steps.len();
     for params in &params {
         steps.push(step(client, sql::RECORD, params).await?);
+    }
+    if let Some(plain) = &plain_params {
+        steps.push(step(client, sql::DELIVER, plain).await?);
     }
     if let Some(ends) = &ends {
         steps.push(step(client, sql::FAILING_END, ends).await?);
@@ -167,21 +214,23 @@ async fn record_batch(
         steps.push(step(client, sql::ROLLUP_PUT, counted).await?);
     }
     let rows = pipeline(client, &steps).await?;
-    let mut replies = vec![Recorded::Superseded; batch.len()];
-    let mut start = 0;
     for (run, rows) in runs.iter().zip(&rows[first..]) {
-        let replies = &mut replies[start..start + run.len()];
         for row in rows {
-            reply(row, replies)?;
+            let (place, reply) = reply(row)?;
+            let (place, _) = run.get(place).ok_or_else(|| no_such_item(row))?;
+            replies[*place] = reply;
         }
-        start += run.len();
     }
-    Ok(replies)
+    let Some(plain) = plain else { return Ok(Vec::new()) };
+    let rows = &rows[first + runs.len()];
+    rows.iter()
+        .map(|row| plain.places.get(item(row)?).copied().ok_or_else(|| no_such_item(row)))
+        .collect()
 }
 
 /// Deliveries that end and have a lane: only those change who heads one.
-fn ending(batch: &[Record]) -> Vec<Uid> {
-    let ends = batch.iter().filter(|record| record.ordered && record.step.state.is_terminal());
+fn ending<'b>(batch: impl Iterator<Item = &'b Record>) -> Vec<Uid> {
+    let ends = batch.filter(|record| record.ordered && record.step.state.is_terminal());
     ends.map(|record| record.delivery.into()).collect()
 }
 
@@ -215,19 +264,20 @@ async fn record_fresh(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
     if batch.is_empty() {
         return Ok(Vec::new());
     }
-    let ending = ending(batch);
+    let ending = ending(batch.iter());
     let lanes = told::lane_slots(batch.iter().flat_map(|record| &record.told));
     query(client, sql::LOCK_LANES_TOLD, &[&lock::LANES, &ending, &lanes]).await?;
     let runs = runs(batch, |record| record.delivery);
-    let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
+    let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run.iter())).collect();
     let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     lock::share(client, lock::SHARDS, &shards).await?;
-    let mut replies = vec![Recorded::Superseded; batch.len()];
+    let mut replies = vec![Recorded::Written { promoted: None }; batch.len()];
     let mut start = 0;
     for (run, columns) in runs.iter().zip(&columns) {
-        let replies = &mut replies[start..start + run.len()];
         for row in &query(client, sql::RECORD, &columns.params()).await? {
-            reply(row, replies)?;
+            let (place, reply) = reply(row)?;
+            *replies[start..start + run.len()].get_mut(place).ok_or_else(|| no_such_item(row))? =
+                reply;
         }
         start += run.len();
     }
@@ -244,24 +294,27 @@ async fn record_fresh(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
     Ok(replies)
 }
 
-fn reply(row: &Row, replies: &mut [Recorded]) -> Outcome<()> {
+/// Which item of its statement a row is about.
+fn item(row: &Row) -> Outcome<usize> {
+    let item: usize = Reader::new(row, "delivery_live", "id").small("item")?;
+    item.checked_sub(1).ok_or_else(|| no_such_item(row))
+}
+
+fn no_such_item(row: &Row) -> Failure {
+    Reader::new(row, "delivery_live", "id").corrupt("item", "no such item").into()
+}
+
+/// The statement names only what was not written, and who was promoted.
+fn reply(row: &Row) -> Outcome<(usize, Recorded)> {
     let reader = Reader::new(row, "delivery_live", "id");
-    let item: usize = reader.small("item")?;
-    let slot = item.checked_sub(1).and_then(|index| replies.get_mut(index));
-    let slot = slot.ok_or_else(|| reader.corrupt("item", "no such item"))?;
     if reader.get::<Option<Uid>>("id")?.is_some() {
         let event = codec::shared_event(row, "event")?;
         let promoted = Some(Work { delivery: codec::delivery(row)?, event });
-        *slot = Recorded::Written { promoted };
-        return Ok(());
+        return Ok((item(row)?, Recorded::Written { promoted }));
     }
-    match (reader.get("held")?, reader.get("written")?) {
-        (_, true) if !matches!(slot, Recorded::Written { .. }) => {
-            *slot = Recorded::Written { promoted: None };
-        }
-        (_, true) => {}
-        (false, false) => *slot = Recorded::Fenced,
-        (true, false) => *slot = Recorded::Superseded,
-    }
-    Ok(())
+    let reply = match reader.get("held")? {
+        false => Recorded::Fenced,
+        true => Recorded::Superseded,
+    };
+    Ok((item(row)?, reply))
 }

@@ -8,12 +8,16 @@
 //! The tally is a sum of differences. So what a comparison with the rows finds missing in one snapshot can
 //! be added at any later time. It never should find anything; it is made once a day, by one of the nodes.
 
+use std::sync::Arc;
+
 use posthorn_domain::TenantId;
 use posthorn_store::{Counts, Result};
+use tokio_postgres::Row;
 use tracing::warn;
 
 use crate::codec::{Reader, Uid};
-use crate::session::{Operation, Session, allow_slow, batch, commit, execute, query};
+use crate::failure::Outcome;
+use crate::session::{Operation, Param, Session, allow_slow, batch, commit, execute, query};
 use crate::sql;
 
 const COUNTS: Operation = Operation::read("counts", "count deliveries");
@@ -30,21 +34,42 @@ pub(crate) async fn counts(session: &Session, tenant: Option<TenantId>) -> Resul
                     Some(owner) => query(client, sql::COUNTS_OF, &[&owner]).await?,
                     None => query(client, sql::COUNTS, &[]).await?,
                 };
-                let Some(row) = rows.first() else { return Ok(Counts::default()) };
-                let reader = Reader::new(row, "tally", "tenant");
-                let unswept: u64 = reader.number("unswept")?;
-                let pending: u64 = reader.number("pending")?;
-                let cancelled: u64 = reader.number("cancelled")?;
-                Ok(Counts {
-                    events: reader.number("events")?,
-                    pending: pending.saturating_sub(unswept),
-                    delivered: reader.number("delivered")?,
-                    dead: reader.number("dead")?,
-                    cancelled: cancelled + unswept,
-                })
+                rows.first().map_or_else(|| Ok(Counts::default()), counted)
             })
         })
         .await
+}
+
+/// For each of these tenants, in one statement.
+pub(crate) async fn counts_by_tenant(
+    session: &Session,
+    tenants: &[TenantId],
+) -> Result<Vec<Counts>> {
+    let asked: Arc<[Uid]> = tenants.iter().map(|tenant| Uid::from(*tenant)).collect();
+    session
+        .run(COUNTS, move |client| {
+            let asked = Arc::clone(&asked);
+            Box::pin(async move {
+                let params: [Param<'_>; 1] = [&&*asked];
+                let rows = query(client, sql::COUNTS_EACH, &params).await?;
+                rows.iter().map(counted).collect()
+            })
+        })
+        .await
+}
+
+fn counted(row: &Row) -> Outcome<Counts> {
+    let reader = Reader::new(row, "tally", "tenant");
+    let unswept: u64 = reader.number("unswept")?;
+    let pending: u64 = reader.number("pending")?;
+    let cancelled: u64 = reader.number("cancelled")?;
+    Ok(Counts {
+        events: reader.number("events")?,
+        pending: pending.saturating_sub(unswept),
+        delivered: reader.number("delivered")?,
+        dead: reader.number("dead")?,
+        cancelled: cancelled + unswept,
+    })
 }
 
 pub(crate) async fn pending_by_tenant(session: &Session) -> Result<Vec<(TenantId, u64)>> {

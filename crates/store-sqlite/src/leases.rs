@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use posthorn_domain::{CatalogVersion, Epoch, Fence, NodeId, SHARD_COUNT, Shard};
-use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
+use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, ShardHolder, Sign};
 
 /// How long nodes are remembered that gave no sign of life.
 const LOST_KEPT: Duration = Duration::from_secs(86_400);
@@ -18,10 +18,19 @@ struct Lease {
     until: Instant,
 }
 
+/// A node's last sign of life.
+#[derive(Clone, Copy)]
+struct Life {
+    seen: Instant,
+    until: Instant,
+    catalog: CatalogVersion,
+    version: &'static str,
+}
+
 /// All leases. Small enough to be copied before a group that changes it.
 #[derive(Clone)]
 pub(crate) struct Leases {
-    nodes: BTreeMap<NodeId, (Instant, CatalogVersion)>,
+    nodes: BTreeMap<NodeId, Life>,
     held: HashMap<Shard, Lease>,
     epochs: Vec<u64>,
 }
@@ -56,24 +65,30 @@ impl Leases {
         catalog: CatalogVersion,
     ) -> Membership {
         let until = later(now, beat.ttl);
-        self.nodes.insert(beat.node, (until, beat.catalog));
-        self.nodes.retain(|_, (until, _)| later(*until, LOST_KEPT) > now);
+        let Heartbeat { catalog: own, version, .. } = beat;
+        self.nodes.insert(beat.node, Life { seen: now, until, catalog: own, version });
+        self.nodes.retain(|_, life| later(life.until, LOST_KEPT) > now);
         self.held.retain(|_, lease| lease.until > now);
         for lease in self.held.values_mut().filter(|lease| lease.node == beat.node) {
             lease.until = until;
         }
-        let node = |(node, (_, catalog)): (&NodeId, &(Instant, CatalogVersion))| LiveNode {
-            node: *node,
-            catalog: *catalog,
+        let live = |(node, life): (&NodeId, &Life)| {
+            (life.until > now).then_some(LiveNode { node: *node, catalog: life.catalog })
         };
-        let lost = self.nodes.iter().filter(|(_, (until, _))| *until <= now);
+        let sign = |(node, life): (&NodeId, &Life)| Sign {
+            node: *node,
+            ago: now.saturating_duration_since(life.seen),
+            version: life.version.to_owned(),
+        };
+        let lost = self.nodes.iter().filter(|(_, life)| life.until <= now);
         let holder = |shard| {
             let node = self.holder(shard, now)?;
             Some(ShardHolder { shard, node, epoch: self.epoch(shard) })
         };
         Membership {
-            nodes: self.nodes.iter().filter(|(_, (until, _))| *until > now).map(node).collect(),
+            nodes: self.nodes.iter().filter_map(live).collect(),
             lost: lost.map(|(node, _)| *node).collect(),
+            signs: self.nodes.iter().map(sign).collect(),
             holders: Shard::all().filter_map(holder).collect(),
             catalog,
         }

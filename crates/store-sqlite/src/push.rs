@@ -12,8 +12,8 @@ use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
 use posthorn_store::push::{
-    AGENT_MESSAGES_MAX, Agent, Bite, ClearNode, Connect, Connected, Kept, MessagesAsk, Register,
-    Registered, Route, RouteAsk, Trim,
+    AGENT_MESSAGES_MAX, Agent, Bite, Census, ClearNode, Connect, Connected, Kept, MessagesAsk,
+    Register, Registered, Route, RouteAsk, Trim,
 };
 use posthorn_store::{PushStore, Result};
 
@@ -83,6 +83,10 @@ impl PushStore for SqliteStore {
 
     async fn trim_messages(&self, batch: Vec<Trim>, now: Timestamp) -> Result<Vec<u64>> {
         self.write(rows(batch.len()), move |writer| write::trim(&writer.conn, &batch, now)).await
+    }
+
+    async fn census(&self, at_most: u64) -> Result<Census> {
+        self.read(move |conn| read::census(conn, at_most)).await
     }
 
     async fn expire_messages(&self, now: Timestamp, limit: usize) -> Result<Bite> {

@@ -472,6 +472,11 @@ impl Store for SqliteStore {
         self.read(move |conn| read::audit::audit(conn, &filter, &listing)).await
     }
 
+    async fn note(&self, along: Along) -> Result<()> {
+        let weight = write::audit::weight(&along);
+        self.write(weight, move |writer| write::audit::note(writer, &along)).await
+    }
+
     async fn create_session(&self, session: Session, along: Along) -> Result<()> {
         let weight = write::audit::weight(&along);
         self.write(weight, move |writer| write::session::create(writer, &session, &along)).await
@@ -663,6 +668,13 @@ impl Store for SqliteStore {
 
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
         self.read(move |conn| read::queries::counts(conn, tenant)).await
+    }
+
+    async fn counts_by_tenant(&self, tenants: Vec<TenantId>) -> Result<Vec<Counts>> {
+        let counts = move |conn: &Connection| {
+            tenants.iter().map(|tenant| read::queries::counts(conn, Some(*tenant))).collect()
+        };
+        self.read(counts).await
     }
 
     async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {

@@ -1,8 +1,9 @@
 //! Jobs: bulk work on the history, bite by bite.
 
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    CatalogVersion, DeliveryId, EventId, JobId, JobState, Lane, ReplayStatus, SubscriptionId,
-    Timestamp,
+    CatalogVersion, DeliveryFilter, DeliveryId, EventId, JobId, JobState, Lane, ReplayStatus,
+    SubscriptionId, Timestamp,
 };
 
 use crate::{NewEvent, Place};
@@ -23,6 +24,8 @@ pub struct Bite {
     pub deeds: Vec<Redelivery>,
     /// What it removes.
     pub expunges: Option<Expunges>,
+    /// What it cancels or forgets.
+    pub moves: Option<Moves>,
     /// About how many rows of a tenant that is being deleted it removes, whatever they are. First all its
     /// subscriptions are deleted and its other jobs stopped; then its events go with all that belongs to them, then what
     /// is left (sessions of pages too), and of its lines in the audit log all but the one that says that it was deleted. One
@@ -80,13 +83,25 @@ pub struct Expunges {
     pub responses: bool,
 }
 
+/// Deliveries that a bite cancels or forgets, each as with [`crate::Store::move_delivery`]. What does not match the filter in
+/// the transaction that does it, and what is refused, is passed over: somebody else was faster.
+#[derive(Clone, Debug)]
+pub struct Moves {
+    /// What is wanted of them. A bite retries nothing: that is what [`Bite::deeds`] are for.
+    pub wish: Wish,
+    /// What they must still be.
+    pub filter: DeliveryFilter,
+    /// Which.
+    pub deliveries: Vec<DeliveryId>,
+}
+
 /// What a bite did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bitten {
-    /// Deliveries that were made or tried again, events of which something was removed, or rows that went with
-    /// their tenant; none when another node was faster.
+    /// Deliveries that were made, tried again, cancelled or forgotten, events of which something was removed, or rows that
+    /// went with their tenant; none when another node was faster.
     pub done: usize,
-    /// Whose they are, without repetition; their work is due now.
+    /// Whose they are, without repetition; their work is due now. Of what was cancelled or forgotten: of whom others go on.
     pub subscriptions: Vec<SubscriptionId>,
     /// Where the job stands.
     pub state: JobState,

@@ -13,6 +13,8 @@ pub struct Heartbeat {
     pub ttl: Duration,
     /// The catalog version the node works with.
     pub catalog: CatalogVersion,
+    /// Which version of the program the node runs.
+    pub version: &'static str,
 }
 
 /// The answer to a heartbeat.
@@ -23,6 +25,8 @@ pub struct Membership {
     /// Nodes whose sign of life has run out, and that did not depart, by id. They are listed for a while: long
     /// enough for somebody to notice, not for ever.
     pub lost: Vec<NodeId>,
+    /// The last sign of life of each of both, by id.
+    pub signs: Vec<Sign>,
     /// Every shard that is held under a lease that has not run out.
     pub holders: Vec<ShardHolder>,
     /// The version of the whole catalog.
@@ -36,6 +40,17 @@ pub struct LiveNode {
     pub node: NodeId,
     /// The catalog version it works with.
     pub catalog: CatalogVersion,
+}
+
+/// The last sign of life of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sign {
+    /// Whose.
+    pub node: NodeId,
+    /// How long ago it was, by the store's clock.
+    pub ago: Duration,
+    /// Which version of the program it ran; empty where that is not known.
+    pub version: String,
 }
 
 /// Who holds a shard.

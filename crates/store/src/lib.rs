@@ -58,12 +58,13 @@ pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
 pub use error::{Error, Refusal, Result};
 pub use follow::{AttemptMade, EventLine, FollowAsk, Followed, FollowedItem, LogPlace};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
-pub use job::{Bite, Bitten, Ending, Expunges, Redelivery};
-pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
+pub use job::{Bite, Bitten, Ending, Expunges, Moves, Redelivery};
+pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder, Sign};
+pub use posthorn_domain::{DeliveryFilter, OutcomeFilter, Period, StateKind};
 pub use push::PushStore;
 pub use query::{
-    AttemptFilter, AttemptLine, Counts, DeliveryFilter, EventFilter, Listing, Order, OutcomeFilter,
-    Page, Period, Place, Prune, Pruned, RedrivePage, StateKind,
+    AttemptFilter, AttemptLine, Counts, EventFilter, Listing, Order, Page, Place, Prune, Pruned,
+    RedrivePage,
 };
 pub use rollup::{MinuteRollup, Rollups, Series, SeriesAsk, TendRollups, add_up};
 pub use session::{EndSessions, SessionFilter, session_page, session_place};
@@ -409,6 +410,10 @@ pub trait Store: Send + Sync + 'static {
 
     // ---- audit log -----------------------------------------------------------------------------
 
+    /// Writes a line that goes with no change, and what is told of it: that somebody has seen something. Refused with
+    /// `Stale` when what is told was planned on another catalog; then nothing is written.
+    async fn note(&self, along: Along) -> Result<()>;
+
     /// Lines of the audit log, in the order of their ids, or the other way round. What it costs does not grow with the
     /// log: a tenant or a realm, alone or with one of the other filters, is served by an index; of several of these,
     /// and where lines are left out for another reason, it stops after a bounded search and says so
@@ -473,8 +478,8 @@ pub trait Store: Send + Sync + 'static {
 
     // ---- membership ----------------------------------------------------------------------------
 
-    /// Says that a node is alive, renews all shards it holds, and returns who else is alive and who
-    /// holds what. `ttl` counts from the store's present.
+    /// Says that a node is alive, renews all shards it holds, and returns who else is alive, when each was heard of
+    /// last, and who holds what. `ttl` counts from the store's present.
     async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership>;
 
     /// Takes those of `shards` that nobody holds or whose lease has run out. Each gets a new epoch.
@@ -545,8 +550,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Page<Delivery>>;
 
     /// Attempts of all deliveries of a tenant, in the order in which they were recorded, or the other way
-    /// round; those of one event may come in the order of their deliveries. Costs as little as
-    /// [`Store::events`].
+    /// round; those of one event may come in the order of their deliveries, and those of one batch that began in
+    /// the same millisecond in any order. Costs as little as [`Store::events`].
     async fn attempts_made(
         &self,
         tenant: TenantId,
@@ -569,6 +574,15 @@ pub trait Store: Send + Sync + 'static {
     /// How many events and deliveries there are, by state. Counted in the transactions that write the rows,
     /// so that it costs the same with any history.
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts>;
+
+    /// The same for each of these tenants, in this order.
+    async fn counts_by_tenant(&self, tenants: Vec<TenantId>) -> Result<Vec<Counts>> {
+        let mut all = Vec::with_capacity(tenants.len());
+        for tenant in tenants {
+            all.push(self.counts(Some(tenant)).await?);
+        }
+        Ok(all)
+    }
 
     /// How many unfinished deliveries each tenant has; tenants without any are left out. Those of
     /// deleted subscriptions count until they are swept. Asked every few seconds: it looks at

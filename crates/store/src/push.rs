@@ -118,6 +118,12 @@ pub trait PushStore: Send + Sync + 'static {
     /// sequence. Replies how many were removed.
     async fn trim_messages(&self, batch: Vec<Trim>, now: Timestamp) -> Result<Vec<u64>>;
 
+    // ---- figures -------------------------------------------------------------------------------
+
+    /// How much there is, for people: agents, those of each node, and messages. Looks at no more than `at_most` rows of
+    /// each kind, and says whether there were more. Messages that nobody can get any more count until they are removed.
+    async fn census(&self, at_most: u64) -> Result<Census>;
+
     // ---- upkeep --------------------------------------------------------------------------------
 
     /// Removes up to `limit` messages that have expired at `now`, the longest expired first. May pass
@@ -132,6 +138,29 @@ pub trait PushStore: Send + Sync + 'static {
     /// included. Where there are more, it says so, and the rest goes with the next calls: an agent may
     /// lose its oldest messages in a call and be removed by a later one.
     async fn expire_agents(&self, before: Timestamp, limit: usize) -> Result<Bite>;
+}
+
+/// How much of Web Push there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Agents, connected or not.
+    pub agents: u64,
+    /// How many of them are on record as connected, by node.
+    pub connected: Vec<(String, u64)>,
+    /// Messages that wait.
+    pub messages: u64,
+    /// Whether there is more of anything than was looked at.
+    pub more: bool,
+}
+
+impl Census {
+    /// The same of a store that has looked at one row more than it should, to see whether there is one.
+    pub fn bounded(mut self, at_most: u64) -> Self {
+        self.more = self.agents > at_most || self.messages > at_most;
+        self.agents = self.agents.min(at_most);
+        self.messages = self.messages.min(at_most);
+        self
+    }
 }
 
 /// Where an agent is.

@@ -171,6 +171,18 @@ pub async fn what_changes_nothing_leaves_no_line(fixture: &dyn Fixture) {
     assert_eq!(all(&setting).await, []);
 }
 
+/// That somebody has seen something is a line without a change.
+pub async fn a_line_may_go_with_no_change(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (store, tenant) = (&setting.store, setting.tenant);
+    let version = setting.version_of(tenant).await;
+    let seen = line(tenant, AuditAction::SecretViewed, at(1_000));
+    store.note(along(&seen)).await.expect("noted");
+    assert_eq!(setting.version_of(tenant).await, version);
+    let setting = setting.reopen(fixture).await;
+    assert_eq!(all(&setting).await, [seen]);
+}
+
 /// A change whose plan is out of date leaves nothing at all: no change, no line, nothing told.
 pub async fn a_stale_plan_leaves_no_line(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
@@ -189,6 +201,7 @@ pub async fn a_stale_plan_leaves_no_line(fixture: &dyn Fixture) {
     let moved = store.move_delivery(Wish::Cancel, tenant, waiting, at60, with(told.clone())).await;
     stale(moved.map(drop));
     stale(store.create_job_with(job.clone(), None, with(told.clone())).await.map(drop));
+    stale(store.note(with(told.clone())).await);
     let made = redrive(tenant, at(40));
     stale(store.create_redrive_with(made, with(told.clone())).await.map(drop));
     stale(store.change_catalog_with(put(tenant, "orders"), with(told)).await.map(drop));

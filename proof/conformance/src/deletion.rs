@@ -2,6 +2,7 @@
 //! anything.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use posthorn_domain::{
     CatalogVersion, Event, Job, JobId, JobState, JobWork, SubscriptionId, TenantChange, TenantId,
@@ -9,12 +10,12 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Along, AttemptFilter, Bite, Bitten, CatalogChange, Counts, DeliveryFilter, Ending,
-    Error, EventFilter, Listing, NewEvent, Recorded, Refusal, StateKind,
+    Error, EventFilter, Listing, NewEvent, Record, Recorded, Refusal, StateKind,
 };
 
 use super::Fixture;
 use super::builders::{
-    Published, Setting, api_key, at, certificate, dead_block, delivered, delivery, event,
+    Published, Setting, api_key, at, attempt, certificate, dead_block, delivered, delivery, event,
     idempotency, lane, redrive, subscription, tenant, topic, unique, whole,
 };
 use super::changes::{change, refused, since};
@@ -57,6 +58,7 @@ fn bite(job: &Job, rows: usize) -> Bite {
         seen: 0,
         deeds: Vec::new(),
         expunges: None,
+        moves: None,
         removes: Some(rows),
         ends: None,
         ending: None,
@@ -207,6 +209,69 @@ pub async fn everything_goes_and_the_name_is_free(fixture: &dyn Fixture) {
     assert_eq!(done.done, gone as u64, "its progress is what went");
     let late = setting.store.advance_job(bite(&job, 10)).await.expect("answers");
     assert_eq!((late.done, late.state), (0, JobState::Done));
+}
+
+/// Publishers and receivers that go on while it is deleted leave nothing behind, and what was accepted before is counted away.
+pub async fn nothing_slips_in_beside_it(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (plain, ordered) = (setting.subscribe().await, setting.subscribe().await);
+    let planned = setting.planned(vec![delivery(plain, None)]).await;
+    let (own, catalog) = (setting.tenant, planned.catalog);
+    let setting = Arc::new(setting);
+    let closed = Arc::new(AtomicBool::new(false));
+    let publishers: Vec<_> = (0..4)
+        .map(|_| {
+            let (setting, closed) = (Arc::clone(&setting), Arc::clone(&closed));
+            tokio::spawn(async move {
+                let mut stored = 0;
+                loop {
+                    let late = closed.load(Ordering::SeqCst);
+                    let deliveries = vec![delivery(plain, None), delivery(ordered, whole())];
+                    let ids: Vec<_> = deliveries.iter().map(|delivery| delivery.id).collect();
+                    let new = NewEvent {
+                        event: Arc::new(event(own)),
+                        idempotency: Some(idempotency(&format!("k{}", unique()), 1)),
+                        catalog,
+                        deliveries,
+                    };
+                    match setting.store.accept(vec![new]).await.expect("an answer").pop() {
+                        Some(Accepted::Stored(_)) if !late => stored += 1,
+                        Some(Accepted::Stale) => return stored,
+                        other => panic!("late: {late}, {other:?}"),
+                    }
+                    let record = Record {
+                        fence: setting.fence(plain),
+                        tenant: own,
+                        delivery: ids[0],
+                        expected_attempts: 0,
+                        expected_revival: 0,
+                        ordered: false,
+                        step: delivered(),
+                        attempt: Some(attempt(ids[0], 1, 200)),
+                        standing: None,
+                        told: Vec::new(),
+                        at: at(9),
+                    };
+                    // Written before the deletion got there, or superseded by it.
+                    setting.store.record(vec![record]).await.expect("an answer");
+                    // A store that never waits would keep the deletion from its turn.
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            })
+        })
+        .collect();
+    while setting.store.counts(Some(own)).await.expect("counts").events < 40 {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let job = begun(&setting, own).await;
+    closed.store(true, Ordering::SeqCst);
+    let (_, gone) = finish(&setting, &job, 100).await;
+    let mut stored = 0;
+    for publisher in publishers {
+        stored += publisher.await.expect("it ends by itself");
+    }
+    assert!(stored >= 40 && gone >= stored, "{stored} were accepted, {gone} rows went");
+    has_nothing(&setting, own).await;
 }
 
 /// Bites are small, each is a step of its own, and a crash between two of them loses nothing.

@@ -72,6 +72,7 @@ pub(super) fn bite(
         seen: deeds.len() as u64,
         deeds,
         expunges: None,
+        moves: None,
         removes: None,
         ends: None,
         ending: None,

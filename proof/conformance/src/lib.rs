@@ -34,6 +34,7 @@ pub mod lists;
 pub mod maintenance;
 pub mod membership;
 pub mod model;
+pub mod moving;
 pub mod names;
 pub mod operator;
 pub mod pruning;
@@ -103,6 +104,7 @@ macro_rules! conformance_suite {
             audit {
                 each_change_leaves_its_line
                 what_changes_nothing_leaves_no_line
+                a_line_may_go_with_no_change
                 a_stale_plan_leaves_no_line
                 filters_find_what_the_model_finds
                 a_search_that_is_too_long_stops
@@ -205,6 +207,7 @@ macro_rules! conformance_suite {
                 postponing_charges_nothing
                 attempts_read_back_as_they_were
                 every_failure_code_reads_back
+                every_kind_goes_into_one_batch
                 items_are_judged_by_themselves
                 wrong_epoch_is_fenced
                 wrong_node_is_fenced
@@ -318,6 +321,7 @@ macro_rules! conformance_suite {
                 departed_node_is_gone
                 dead_nodes_are_forgotten
                 lost_nodes_are_told_from_those_that_left
+                the_last_sign_of_each_node_is_told
                 heartbeat_tells_the_catalog_version
                 two_nodes_never_hold_one_shard
                 epochs_survive_reopening
@@ -337,6 +341,13 @@ macro_rules! conformance_suite {
                 fan_outs_count_all_deliveries_of_an_event
                 several_deliveries_of_one_event_are_tried_again_at_once
                 running_jobs_leave_nobody_out
+            }
+            moving {
+                what_matches_is_cancelled
+                what_does_not_match_any_more_stays
+                what_matches_is_forgotten
+                a_lane_goes_on_after_many_went
+                strangers_and_late_bites_change_nothing
             }
             expunging {
                 an_event_stays_without_its_payload
@@ -374,6 +385,7 @@ macro_rules! conformance_suite {
             }
             deletion {
                 nothing_comes_in_any_more
+                nothing_slips_in_beside_it
                 everything_goes_and_the_name_is_free
                 it_goes_in_bites
                 late_results_change_nothing
@@ -421,6 +433,7 @@ macro_rules! conformance_suite {
                 tenants_do_not_see_each_other
                 counts_are_conserved
                 unfinished_deliveries_are_counted_by_tenant
+                tenants_are_counted_together
                 ping_answers
             }
         }

@@ -10,6 +10,9 @@ use super::Fixture;
 use super::builders::{LONG, SHORT, all_shards, node, tenant};
 use posthorn_store::{CatalogChange, Grant, Heartbeat, Membership, Store};
 
+/// What nodes say that they run.
+const VERSION: &str = "1.2.3";
+
 async fn acquire(
     store: &Arc<dyn Store>,
     node: NodeId,
@@ -22,7 +25,7 @@ async fn acquire(
 }
 
 async fn beat(store: &Arc<dyn Store>, node: NodeId, ttl: Duration) -> Membership {
-    let beat = Heartbeat { node, ttl, catalog: CatalogVersion(1) };
+    let beat = Heartbeat { node, ttl, catalog: CatalogVersion(1), version: VERSION };
     store.heartbeat(beat).await.expect("heartbeat")
 }
 
@@ -166,7 +169,7 @@ pub async fn heartbeat_tells_the_catalog_version(fixture: &dyn Fixture) {
     let store = fixture.store().await;
     let a = node();
     let version = store.change_catalog(CatalogChange::CreateTenant(tenant())).await.expect("new");
-    let beat = Heartbeat { node: a, ttl: LONG, catalog: version };
+    let beat = Heartbeat { node: a, ttl: LONG, catalog: version, version: VERSION };
     let membership = store.heartbeat(beat).await.expect("heartbeat");
     assert_eq!(membership.catalog, version);
     assert_eq!(membership.nodes[0].catalog, version);
@@ -234,4 +237,25 @@ pub async fn lost_nodes_are_told_from_those_that_left(fixture: &dyn Fixture) {
     let members = beat(&store, c, LONG).await;
     assert_eq!((alive(&members), &members.lost[..]), (vec![c], &[a][..]));
     assert_eq!(beat(&store, a, LONG).await.lost, []);
+}
+
+/// Of each node, alive or lost, the last sign of life is known: how long ago it was, and which version it ran.
+pub async fn the_last_sign_of_each_node_is_told(fixture: &dyn Fixture) {
+    let store = fixture.store().await;
+    let (a, b) = (node(), node());
+    beat(&store, a, SHORT).await;
+    expire().await;
+    let newer = Heartbeat { node: b, ttl: LONG, catalog: CatalogVersion(1), version: "1.3.0" };
+    let members = store.heartbeat(newer).await.expect("heartbeat");
+    assert_eq!(members.lost, [a]);
+    let mut signs = members.signs;
+    signs.sort_by_key(|sign| sign.node != a);
+    assert_eq!((signs.len(), signs[0].node, signs[1].node), (2, a, b));
+    assert_eq!((signs[0].version.as_str(), signs[1].version.as_str()), (VERSION, "1.3.0"));
+    assert!(signs[0].ago >= SHORT, "{:?}", signs[0].ago);
+    assert!(signs[1].ago < SHORT, "{:?}", signs[1].ago);
+    store.depart(a).await.expect("departs");
+    let signs = beat(&store, b, LONG).await.signs;
+    assert_eq!(signs.iter().map(|sign| sign.node).collect::<Vec<_>>(), [b]);
+    assert_eq!(signs[0].version, VERSION, "as it says now");
 }

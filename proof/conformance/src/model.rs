@@ -517,6 +517,13 @@ impl Store for ModelStore {
         Ok(self.shared.state.lock().lines(&filter, &listing))
     }
 
+    async fn note(&self, along: Along) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        state.check(&along)?;
+        state.go_along(along);
+        Ok(())
+    }
+
     async fn create_session(&self, session: Session, along: Along) -> Result<()> {
         self.shared.state.lock().create_session(session, along)
     }

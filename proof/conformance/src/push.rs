@@ -256,6 +256,7 @@ macro_rules! push_conformance_suite {
             push_reading {
                 reading_goes_on_after_a_sequence
                 reads_answer_each_ask
+                a_census_is_bounded
                 topics_are_read_first
                 topics_and_others_go_on_by_themselves
                 limit_goes_across_both_parts

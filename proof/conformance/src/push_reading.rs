@@ -3,8 +3,10 @@
 use posthorn_domain::{MessageId, MessageSeq, PushMessage, StoredMessage};
 
 use super::builders::at;
-use super::push::{PushFixture, Scene, agent_id, message, newcomer, read, store_all, stored};
-use posthorn_store::push::MessagesAsk;
+use super::push::{
+    NODE, OTHER, PushFixture, Scene, agent_id, message, newcomer, read, store_all, stored,
+};
+use posthorn_store::push::{Census, ClearNode, Connect, MessagesAsk};
 
 /// Before all messages, with topics and without.
 const START: (MessageSeq, MessageSeq) = (MessageSeq::START, MessageSeq::START);
@@ -206,4 +208,32 @@ pub async fn replaced_topics_are_read_again(fixture: &dyn PushFixture) {
     store_all(&*scene.store, vec![late]).await;
     let after = (news[1].1, news[0].1);
     assert!(read(&*scene.store, scene.agent, after, at(0), 10).await.is_empty());
+}
+
+/// What there is can be counted, by node, and never by looking at more than one is told to.
+pub async fn a_census_is_bounded(fixture: &dyn PushFixture) {
+    let scene = Scene::new(fixture).await;
+    let census = async |at_most| scene.store.census(at_most).await.expect("census");
+    let one = Census { agents: 1, connected: vec![(NODE.to_owned(), 1)], ..Census::default() };
+    assert_eq!(census(10).await, one);
+    let (away, channel) = newcomer(&*scene.store, at(0)).await;
+    let clear = ClearNode { agent: away, node: NODE.to_owned(), connected_at: at(0) };
+    scene.store.clear_nodes(vec![clear]).await.expect("clear");
+    let (moved, _) = newcomer(&*scene.store, at(0)).await;
+    let connect = Connect { agent: moved, node: OTHER.to_owned(), at: at(5), seen: at(5) };
+    scene.store.connect_agents(vec![connect]).await.expect("connect");
+    let batch = (0..3).map(|n| message(away, channel, n)).collect();
+    store_all(&*scene.store, batch).await;
+    let whole = Census {
+        agents: 3,
+        connected: vec![(NODE.to_owned(), 1), (OTHER.to_owned(), 1)],
+        messages: 3,
+        more: false,
+    };
+    assert_eq!(census(3).await, whole);
+    let some = census(2).await;
+    assert_eq!((some.agents, some.messages, some.more), (2, 2, true));
+    scene.store.drop_agents(vec![moved]).await.expect("drop");
+    let left = census(10).await;
+    assert_eq!((left.agents, left.connected), (2, vec![(NODE.to_owned(), 1)]));
 }

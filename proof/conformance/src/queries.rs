@@ -121,3 +121,26 @@ pub async fn ping_answers(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     setting.store.ping().await.expect("ping");
 }
+
+/// Several tenants are counted at once, in the order in which they are asked for; also such as there are not.
+pub async fn tenants_are_counted_together(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let (a, b) = (setting.subscribe().await, setting.subscribe().await);
+    let first = setting.publish_one(a).await;
+    setting.publish_one(a).await;
+    setting.publish_one(b).await;
+    setting.record(first, delivered(), at(2)).await;
+    // What waits for it is cancelled, swept or not.
+    setting.unsubscribe(b, at(3)).await;
+    let none = TenantId::new(at(1), 99);
+    let asked = vec![other, setting.tenant, none, setting.tenant];
+    let counts = setting.store.counts_by_tenant(asked.clone()).await.expect("counts");
+    assert_eq!(counts.len(), 4);
+    for (tenant, counts) in asked.iter().zip(&counts) {
+        assert_eq!(*counts, setting.store.counts(Some(*tenant)).await.expect("counts"));
+    }
+    let own = counts[1];
+    assert_eq!((own.events, own.pending, own.delivered, own.cancelled), (3, 1, 1, 1));
+    assert!(setting.store.counts_by_tenant(Vec::new()).await.expect("counts").is_empty());
+}

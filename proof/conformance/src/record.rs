@@ -153,6 +153,75 @@ pub async fn items_are_judged_by_themselves(fixture: &dyn Fixture) {
     }
 }
 
+/// What is nearly always written, among everything that is not: successes at once beside failures, beside the end of a
+/// retry, beside what has ended already, and with another fence for the same shard. Written again, all of it is
+/// superseded, and no attempt is doubled.
+pub async fn every_kind_goes_into_one_batch(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let subscription = setting.subscribe().await;
+    let mut ids = Vec::new();
+    for _ in 0..8 {
+        ids.push(setting.publish_one(subscription).await);
+    }
+    setting.record(ids[1], failed(at(5)), at(4)).await;
+    let too_late = setting.report(ids[2], delivered(), at(9)).await;
+    setting.record(ids[2], delivered(), at(4)).await;
+    let before = setting.store.counts(None).await.expect("counts");
+    let mut batch = Vec::new();
+    for (place, id) in ids.iter().enumerate() {
+        let step = match place {
+            3 => failed(at(99)),
+            4 => dead_skip(),
+            _ => delivered(),
+        };
+        batch.push(setting.report(*id, step, at(9)).await);
+    }
+    let second = Attempt { started_at: at(8), ..attempt(ids[2], 1, 204) };
+    batch[2] = Record { attempt: Some(second), ..too_late };
+    let owners = batch.clone();
+    // With one fence for all, and then with a stranger among them.
+    let mut wanted = [WRITTEN; 8];
+    wanted[2] = Recorded::Superseded;
+    wanted[6] = Recorded::Fenced;
+    wanted[7] = Recorded::Fenced;
+    for stranger in [6, 7] {
+        batch[stranger].fence.epoch = Epoch(batch[stranger].fence.epoch.0 + 1);
+    }
+    let replies = setting.store.record(batch).await.expect("record");
+    assert_eq!(replies, wanted);
+    for (place, id) in ids.iter().enumerate() {
+        let (state, attempts) = match place {
+            1 => (DeliveryState::Delivered, 2),
+            3 => (DeliveryState::Pending, 1),
+            4 => (DeliveryState::Dead(DeadReason::Exhausted), 1),
+            6 | 7 => (DeliveryState::Pending, 0),
+            _ => (DeliveryState::Delivered, 1),
+        };
+        let seen = setting.look(*id).await;
+        assert_eq!((seen.state, seen.attempts), (state, attempts), "{place}");
+    }
+    let after = setting.store.counts(None).await.expect("counts");
+    assert_eq!((after.delivered - before.delivered, after.dead - before.dead), (3, 1));
+    assert_eq!(before.pending - after.pending, 4);
+    let kept: Vec<usize> = {
+        let mut kept = Vec::new();
+        for id in &ids {
+            kept.push(history(&setting, *id).await.len());
+        }
+        kept
+    };
+    assert_eq!(kept, [1, 2, 2, 1, 1, 1, 1, 1]);
+    assert!(history(&setting, ids[2]).await.iter().any(|made| made.late));
+
+    let replies = setting.store.record(owners).await.expect("record");
+    let mut wanted = vec![Recorded::Superseded; 8];
+    wanted[6] = WRITTEN;
+    wanted[7] = WRITTEN;
+    assert_eq!(replies, wanted);
+    assert_eq!(history(&setting, ids[0]).await.len(), 1);
+    assert_eq!(setting.look(ids[6]).await.state, DeliveryState::Delivered);
+}
+
 /// Nothing of the delivery changes when its writer is fenced.
 async fn stays_fenced(
     setting: &Setting,

@@ -284,6 +284,7 @@ async fn replay(
         seen: 1,
         deeds,
         expunges: None,
+        moves: None,
         removes: None,
         ends: Some(JobState::Done),
         ending: None,

@@ -31,6 +31,7 @@ fn session(home: Home, kind: SessionKind, made: i64) -> Session {
         name: "Ann \u{1F4EF}".to_owned(),
         home,
         scopes: Vec::new(),
+        groups: vec!["ops \u{1F4EF}".to_owned()],
         capabilities: vec![Capability::View, Capability::Resend],
         label: None,
         back: None,

@@ -49,6 +49,7 @@ targets! {
     webhook_signatures_hold "webhook-signature";
     hmac_headers_hold "body-hmac";
     tokens_hold "jwt";
+    id_tokens_hold "id-token";
     api_keys_hold "api-key";
     session_tokens_hold "session-token";
     cursors_hold "cursor";

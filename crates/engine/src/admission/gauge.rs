@@ -112,6 +112,19 @@ impl Gauge {
         self.overloaded.load(Ordering::Relaxed) && (waits || !self.is_calm(options, now))
     }
 
+    /// For how long it has been so.
+    pub(super) fn overloaded_for(
+        &self,
+        options: &AdmissionOptions,
+        now: (Instant, u64),
+    ) -> Option<Duration> {
+        if !self.is_overloaded(options, now.1) {
+            return None;
+        }
+        let since = self.pace.lock().late_since.unwrap_or(now.0);
+        Some(now.0.saturating_duration_since(since))
+    }
+
     /// A group of its events was committed at `now`; the youngest had waited for `wait`. Tells whether
     /// it is overloaded when that has changed.
     pub(super) fn committed(

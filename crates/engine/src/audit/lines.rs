@@ -227,6 +227,8 @@ pub(crate) fn job_detail(job: &Job) -> Map<String, Value> {
         JobWork::Replay { subscription, events, .. } => ("replay", *subscription, Some(events)),
         JobWork::Expunge { events, .. } => ("expunge", None, Some(events)),
         JobWork::Deliver { subscription, .. } => ("deliver", Some(*subscription), None),
+        JobWork::Cancel { deliveries } => ("cancel", deliveries.subscription, None),
+        JobWork::Forget { deliveries } => ("forget", deliveries.subscription, None),
         JobWork::DeleteTenant => ("delete_tenant", None, None),
     };
     let mut detail = Map::new();
@@ -242,6 +244,9 @@ pub(crate) fn job_detail(job: &Job) -> Map<String, Value> {
     }
     if let JobWork::Expunge { responses, .. } = &job.work {
         detail.insert("responses".to_owned(), json!(responses));
+    }
+    if let Some((_, deliveries)) = job.work.moves() {
+        detail.insert("deliveries".to_owned(), json!(deliveries));
     }
     if let Some(events) = events {
         detail.insert("events".to_owned(), selected(events));

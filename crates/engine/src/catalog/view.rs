@@ -152,6 +152,22 @@ impl SubscriptionView {
         Ok(keys.collect())
     }
 
+    /// Whether a secret signs now that somebody could be shown.
+    pub fn has_signing_secret(&self, now: Timestamp) -> bool {
+        self.signing_secret(now).is_some()
+    }
+
+    /// The secret that signs now, for whoever may see it; nothing where a private key signs, or nothing does.
+    pub(crate) fn signing_secret(&self, now: Timestamp) -> Option<String> {
+        let (policy, open) = (self.policy.as_ref().ok()?, self.secrets().ok()?);
+        let mut names = policy.auth.iter().filter_map(|auth| match auth {
+            Auth::StandardWebhooks { secret, .. } => Some(secret),
+            _ => None,
+        });
+        let signing = names.find_map(|name| open.signing(name, now).first().copied())?;
+        signing.public_key().is_none().then(|| signing.to_text())
+    }
+
     /// Its secrets, opened.
     pub(crate) fn secrets(&self) -> Result<&Secrets, &str> {
         let opened = self.secrets.get_or_init(|| {

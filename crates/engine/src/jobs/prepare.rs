@@ -15,13 +15,14 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::filter::{Candidate, Matching};
 use posthorn_domain::{
-    Delivery, Event, EventId, Filter, Job, JobWork, ReplayStatus, Selection, SubscriptionId,
-    TenantId,
+    Delivery, DeliveryId, Event, EventId, Filter, Job, JobWork, ReplayStatus, Selection,
+    SubscriptionId, TenantId,
 };
 use posthorn_store::{
-    DeliveryFilter, EventFilter, Expunges, Listing, Order, Page, Period, Place, Redelivery,
+    DeliveryFilter, EventFilter, Expunges, Listing, Moves, Order, Page, Period, Place, Redelivery,
     Result as StoreResult, StateKind,
 };
 use tokio::time::Instant;
@@ -35,6 +36,8 @@ use crate::quotas::Quotas;
 
 /// Rows that one bite looks at; more only when an index does not serve what is asked for.
 pub(crate) const BITE: usize = 200;
+/// Deliveries that one bite cancels or forgets: each takes a store several steps, in a transaction that others wait for.
+const MOVES_MAX: usize = 50;
 /// Deliveries that the events of one bite may have, all together.
 const LISTED_MAX: usize = 5_000;
 
@@ -43,7 +46,7 @@ const LISTED_MAX: usize = 5_000;
 pub(crate) struct Room {
     /// Rows it may look at.
     pub(crate) looks: usize,
-    /// Deliveries it may make or try again, or events it may expunge.
+    /// Deliveries it may make, try again, cancel or forget, or events it may expunge.
     pub(crate) deeds: usize,
     /// Deliveries that its events may have, all together. One event alone may have more.
     pub(crate) listed: usize,
@@ -74,6 +77,7 @@ pub(crate) enum Patience {
 pub(crate) struct Prepared {
     pub(crate) deeds: Vec<Redelivery>,
     pub(crate) expunges: Option<Expunges>,
+    pub(crate) moves: Option<Moves>,
     /// About how many rows of a tenant that is being deleted go.
     pub(crate) removes: Option<usize>,
     /// Events or deliveries that were chosen.
@@ -94,7 +98,8 @@ impl Prepared {
     /// How much it changes at most.
     pub(crate) fn wanted(&self) -> usize {
         let expunged = self.expunges.as_ref().map_or(0, |expunges| expunges.events.len());
-        self.deeds.len() + expunged
+        let moved = self.moves.as_ref().map_or(0, |moves| moves.deliveries.len());
+        self.deeds.len() + expunged + moved
     }
 
     /// Adds what was decided of the first rows of a page.
@@ -114,6 +119,11 @@ impl Prepared {
                 Deed::Expunge(event) => {
                     self.expunges.get_or_insert_default().events.push(event);
                 }
+                Deed::Move(delivery, _) => {
+                    if let Some(moves) = &mut self.moves {
+                        moves.deliveries.push(delivery);
+                    }
+                }
             }
         }
     }
@@ -124,13 +134,14 @@ impl Prepared {
 enum Deed {
     Deliver(Redelivery),
     Expunge(EventId),
+    Move(DeliveryId, EventId),
 }
 
 impl Deed {
     fn event(&self) -> EventId {
         match self {
             Self::Deliver(redelivery) => redelivery.event,
-            Self::Expunge(event) => *event,
+            Self::Expunge(event) | Self::Move(_, event) => *event,
         }
     }
 }
@@ -171,7 +182,7 @@ impl Jobs {
         &self,
         job: &Job,
         after: Option<Place>,
-        room: Room,
+        mut room: Room,
         patience: Patience,
     ) -> StoreResult<Result<Prepared, &'static str>> {
         let mut all = Prepared { last: after, more: true, ..Prepared::default() };
@@ -186,6 +197,17 @@ impl Jobs {
             }
             JobWork::Expunge { responses, .. } => {
                 all.expunges = Some(Expunges { events: Vec::new(), responses: *responses });
+                None
+            }
+            JobWork::Cancel { .. } | JobWork::Forget { .. } => {
+                let chosen = job.work.moves();
+                let moves = |(wish, filter): (Wish, &DeliveryFilter)| Moves {
+                    wish,
+                    filter: filter.clone(),
+                    deliveries: Vec::new(),
+                };
+                all.moves = chosen.map(moves);
+                room.deeds = room.deeds.min(MOVES_MAX);
                 None
             }
             JobWork::Replay { subscription: None, .. } => None,
@@ -252,6 +274,13 @@ impl Jobs {
                 let wanted = |event: &Event| event.expunged_at.is_none() || *responses;
                 let deed = |event: &Event| wanted(event).then_some(Deed::Expunge(event.id));
                 Ok((Looked::of(&page), page.items.iter().map(deed).collect()))
+            }
+            JobWork::Cancel { deliveries } | JobWork::Forget { deliveries } => {
+                let page =
+                    self.store.deliveries(job.tenant, deliveries.clone(), way.listing).await?;
+                let deeds = page.items.iter().take(way.deeds);
+                let decided = deeds.map(|found| Some(Deed::Move(found.id, found.event)));
+                Ok((Looked::of(&page), decided.collect()))
             }
             JobWork::Replay { subscription, events, status } => match (way.view, status) {
                 (Some(view), ReplayStatus::All | ReplayStatus::Missed) => {

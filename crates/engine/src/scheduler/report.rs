@@ -55,6 +55,26 @@ impl Scheduler {
     }
 }
 
+impl Scheduler {
+    /// The earliest due time that is known in memory, of all subscriptions that attempt anything. Looks at each that has
+    /// work: asked by people who look at a page, not for each delivery.
+    pub(super) fn oldest_due(&self) -> Option<Timestamp> {
+        let goes = |id: SubscriptionId| {
+            self.held.usable(Shard::of(id)).is_some()
+                && self
+                    .parts
+                    .catalog
+                    .view(id)
+                    .is_some_and(|view| view.subscription.status.is_active())
+        };
+        let due = self.queues.iter().filter_map(|(id, queue)| {
+            let first = [queue.head(), queue.on_disk].into_iter().flatten().min()?;
+            goes(*id).then_some(first)
+        });
+        due.min()
+    }
+}
+
 /// What waits for a breaker is behind one, whether slow failures or a missing token opened it.
 fn breaker(health: &Health, policy: &Policy, now: Timestamp) -> BreakerState {
     let held = health.held_until();

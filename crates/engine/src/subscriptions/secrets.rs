@@ -1,5 +1,5 @@
 //! The secrets of subscriptions: sealed when they come in, made up where one is missing, replaced
-//! with an overlap. Nothing here shows a secret again.
+//! with an overlap. One that is in use is shown again only to whom the caller lets, and the audit log has it first.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use bytes::Bytes;
 use posthorn_domain::policy::Auth;
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
-    Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
+    AuditAction, Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_sealing::standard_webhooks::{SecretKind, SigningSecret};
 use posthorn_sealing::vault::Vault;
 
+use crate::audit::created;
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -123,6 +124,20 @@ impl Engine {
         now: Timestamp,
     ) -> Result<SealedSecret> {
         seal(&self.inner.vault, tenant, id, secret, now)
+    }
+
+    /// The secret that signs now, for whoever may see it; nothing where a private key signs, or nothing does. That somebody
+    /// has seen it is in the audit log before it is shown: where no line can be written, nothing is.
+    pub async fn view_secret(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+    ) -> Result<Option<String>> {
+        let view = self.catalog().subscription(tenant, id)?;
+        let Some(secret) = view.signing_secret(self.now()) else { return Ok(None) };
+        let line = created(AuditAction::SecretViewed, "subscription", &id, tenant);
+        self.writing(None, Some(line), true, |along| self.store().note(along)).await?;
+        Ok(Some(secret))
     }
 
     /// A new secret; the old one goes on signing beside it for a while, where a message can carry

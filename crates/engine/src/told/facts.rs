@@ -156,6 +156,8 @@ impl Fact {
             JobWork::Replay { subscription, .. } => ("replay", *subscription),
             JobWork::Expunge { .. } => ("expunge", None),
             JobWork::Deliver { subscription, .. } => ("deliver", Some(*subscription)),
+            JobWork::Cancel { deliveries } => ("cancel", deliveries.subscription),
+            JobWork::Forget { deliveries } => ("forget", deliveries.subscription),
             JobWork::DeleteTenant => ("delete_tenant", None),
         };
         fact.about("kind", kind.to_owned());

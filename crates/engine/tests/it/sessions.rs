@@ -28,7 +28,7 @@ fn console(opener: Opener, home: Home) -> NewSession {
         Home::Operator => vec![Scope::Operator],
         Home::Realm(_) | Home::Tenant(_) => vec![Scope::Manage, Scope::Read],
     };
-    NewSession { opener, name: "jo".to_owned(), home, scopes, lasts: HOUR }
+    NewSession { opener, name: "jo".to_owned(), home, scopes, groups: Vec::new(), lasts: HOUR }
 }
 
 async fn opens(engine: &Engine, token: &str) -> Option<SessionKind> {
@@ -383,4 +383,35 @@ async fn a_tenant_has_so_many_sessions_and_links_and_no_more() {
     engine.open_session(console(Opener::Proxy, Home::Operator)).await.expect("operators too");
     rest(300).await;
     make().await.expect("links that ran out do not count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_may_look_everywhere_without_being_an_operator() {
+    let (_house, engine) = House::open().await;
+    let other = engine.create_tenant("other".to_owned()).await.expect("a tenant");
+    let new = console(Opener::Provider, Home::Operator);
+    let groups = vec!["auditors".to_owned()];
+    let new = NewSession { scopes: vec![Scope::Read], groups: groups.clone(), ..new };
+    let (session, token) = engine.open_session(new.clone()).await.expect("a session");
+    let found = engine.authenticate_session(text(&token)).await.expect("answers").expect("it");
+    assert_eq!(found.groups, groups);
+    let principal = engine.principal_of(&session).expect("somebody");
+    assert!(principal.is_everywhere() && !principal.is_operator());
+    assert!(principal.acts_for(&other) && principal.key.allows(Scope::Read));
+    assert!(!principal.key.allows(Scope::Manage));
+    let system = engine.catalog().tenant(TenantId::SYSTEM).expect("always there");
+    assert!(!principal.acts_for(&system), "what operators are told is theirs");
+    // With other rights than those it was opened with.
+    let bound = Home::Tenant(other.id);
+    let (now, principal) =
+        engine.principal_with(&session, bound.clone(), vec![Scope::Manage]).expect("rights");
+    assert_eq!((now.home, now.id), (bound.clone(), session.id));
+    assert!(principal.acts_for(&other) && !principal.is_everywhere());
+    assert!(!principal.key.allows(Scope::Read));
+    engine.delete_tenant(other.id, String::new()).await.expect("deleted");
+    assert!(engine.principal_with(&session, bound, vec![Scope::Read]).is_none(), "no such place");
+    for groups in [vec!["x".to_owned(); 65], vec!["x".repeat(257)], vec!["a\nb".to_owned()]] {
+        let answer = engine.open_session(NewSession { groups, ..new.clone() }).await;
+        assert!(answer.is_err(), "bounded");
+    }
 }

@@ -9,7 +9,7 @@ use posthorn_domain::{
     StoredMessage, Timestamp,
 };
 use posthorn_store::Result;
-use posthorn_store::push::{Bite, Kept, MessagesAsk, Trim};
+use posthorn_store::push::{Bite, Census, Kept, MessagesAsk, Trim};
 use tokio_postgres::Row;
 
 use super::{Part, hold, place, places, remove, rounds, settle};
@@ -21,6 +21,7 @@ use crate::{metrics, sql};
 const STORE: Operation = Operation::write("push_store", "store messages");
 const READ: Operation = Operation::read("push_messages", "read messages");
 const COUNT: Operation = Operation::read("push_count", "count messages");
+const CENSUS: Operation = Operation::read("push_census", "count agents and messages");
 const ACK: Operation = Operation::write("push_ack", "remove acknowledged messages");
 const DELETE: Operation = Operation::write("push_delete", "remove messages");
 const TRIM: Operation = Operation::write("push_trim", "remove the oldest messages");
@@ -230,6 +231,30 @@ pub(super) async fn count(
                 let rows = query(client, sql::PUSH_COUNT, &params).await?;
                 let number = |row| Ok(Reader::new(row, "push_message", "number").number("number")?);
                 rows.iter().map(number).collect()
+            })
+        })
+        .await
+}
+
+pub(super) async fn census(session: &Session, at_most: u64) -> Result<Census> {
+    session
+        .run(CENSUS, move |client| {
+            Box::pin(async move {
+                let look = i64::try_from(at_most.saturating_add(1)).unwrap_or(i64::MAX);
+                let mut census = Census::default();
+                for row in &query(client, sql::PUSH_CENSUS, &[&look]).await? {
+                    let reader = Reader::new(row, "push_agent", "node");
+                    let number: u64 = reader.number("number")?;
+                    census.agents += number;
+                    if let Some(node) = reader.get::<Option<String>>("node")? {
+                        census.connected.push((node, number));
+                    }
+                    if let Some(messages) = reader.get::<Option<i64>>("messages")? {
+                        census.messages = messages.unsigned_abs();
+                    }
+                }
+                census.connected.sort();
+                Ok(census.bounded(at_most))
             })
         })
         .await

@@ -87,14 +87,6 @@ head as materialized (
         limit 1
     ) is null
 ),
-ranked as materialized (
-    select
-        p.*,
-        -- One that enters its lane later is parked as well, and has none until then.
-        p.due_at = 9223372036854775807
-            or (p.lane is not null and ((p.place in (select place from head)) is not true)) as parked
-    from placed p
-),
 live_new as (
     insert into delivery_live (
         id, event, subscription, tenant, seq, due_at, budget_began, created_at, attempts,
@@ -102,10 +94,24 @@ live_new as (
     )
     select
         id, event, subscription, tenant, seq,
-        case when parked then 9223372036854775807 else due_at end,
+        -- Behind the head of its lane it is parked.
+        case
+            when lane is not null and ((place in (select place from head)) is not true)
+                then 9223372036854775807
+            else due_at
+        end,
         budget_began, created_at, 0, 0, shard, 0, lane_slot, lane
-    from ranked
+    from placed
 )
-select item::int4 as item, null::int8 as seq, null::bool as parked from stored
-union all
-select item, seq, parked from ranked
+-- One row for the whole batch. What is due never is parked: one that enters its lane later has none until then.
+select s.items, p.items as placed_items, p.seqs, p.parked
+from (select array_agg(item::int4) as items from stored) as s
+cross join (
+    select
+        array_agg(item) as items, array_agg(seq) as seqs,
+        array_agg(
+            due_at = 9223372036854775807
+                or (lane is not null and ((place in (select place from head)) is not true))
+        ) as parked
+    from placed
+) as p

@@ -1,8 +1,10 @@
 -- A lease that has run out is not renewed: somebody may be about to take it.
 with alive as (
-    insert into node (id, expires_at, catalog)
-    values ($1, clock_timestamp() + $2::int8 * interval '1 millisecond', $3)
-    on conflict (id) do update set expires_at = excluded.expires_at, catalog = excluded.catalog
+    insert into node (id, expires_at, catalog, seen_at, version)
+    values ($1, clock_timestamp() + $2::int8 * interval '1 millisecond', $3, clock_timestamp(), $4)
+    on conflict (id) do update set
+        expires_at = excluded.expires_at, catalog = excluded.catalog,
+        seen_at = excluded.seen_at, version = excluded.version
 ),
 forgotten as (
     delete from node where expires_at < clock_timestamp() - interval '1 day' and id <> $1

@@ -162,8 +162,9 @@ live_promoted as (
         select id from promoted where (select count(*) from removed) > 0
     ))
 )
+-- Only what is not as it is nearly always: written, and nobody promoted.
 select
-    i.item::int4 as item, i.held, (i.item in (select item from hit)) is true as written,
+    i.item::int4 as item, i.held,
     null::uuid as id, null::uuid as event, null::uuid as subscription, null::uuid as tenant,
     null::text as lane, null::int8 as seq, null::int2 as state, null::int8 as due_at,
     null::int4 as attempts, null::int4 as budget_base, null::int8 as budget_began,
@@ -174,9 +175,10 @@ select
     null::text as publisher_id, null::int8 as deliver_at, null::int8 as retention,
     null::int8 as expunged_at, null::bytea as trace
 from input i
+where not (i.held and (i.item in (select item from hit)) is true)
 union all
 select
-    p.item::int4, true, true,
+    p.item::int4, true,
     p.id, p.event, p.subscription, p.tenant, p.lane, p.seq, p.state, p.at,
     p.attempts, p.budget_base, p.budget_began, p.revival, p.created_at, null, p.outcome,
     e.topic, e.type, e.attributes, e.key, e.content_type, e.payload, e.accepted_at, e.publisher_id,

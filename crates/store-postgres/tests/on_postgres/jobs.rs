@@ -54,6 +54,7 @@ pub(crate) fn bite(job: JobId, deeds: Vec<Redelivery>, when: Timestamp) -> Bite 
         seen,
         deeds,
         expunges: None,
+        moves: None,
         removes: None,
         ends: Some(JobState::Done),
         ending: None,

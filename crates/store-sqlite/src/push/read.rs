@@ -4,7 +4,7 @@ use posthorn_domain::push::KeyHash;
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushHeaders, PushMessage, StoredMessage, Timestamp,
 };
-use posthorn_store::push::{Agent, Channel, MessagesAsk, Route, RouteAsk, Router};
+use posthorn_store::push::{Agent, Census, Channel, MessagesAsk, Route, RouteAsk, Router};
 use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 
 use super::sql;
@@ -143,4 +143,22 @@ pub(super) fn count(
         Ok(number.unsigned_abs())
     };
     agents.iter().map(&mut count).collect()
+}
+
+pub(super) fn census(conn: &Connection, at_most: u64) -> Result<Census, Failure> {
+    let mut census = Census::default();
+    let mut statement = conn.prepare_cached(sql::CENSUS_AGENTS)?;
+    let mut rows = statement.query([int(at_most.saturating_add(1))])?;
+    while let Some(row) = rows.next()? {
+        let columns = Columns::of(row, "push_agent", 0);
+        let number: u64 = columns.number(1)?;
+        census.agents += number;
+        if let Some(node) = columns.maybe_text(0)? {
+            census.connected.push((node.to_owned(), number));
+        }
+    }
+    let mut statement = conn.prepare_cached(sql::CENSUS_MESSAGES)?;
+    let messages: i64 = statement.query_row([int(at_most.saturating_add(1))], |row| row.get(0))?;
+    census.messages = messages.unsigned_abs();
+    Ok(census.bounded(at_most))
 }

@@ -101,6 +101,14 @@ pub(crate) const TRIM: &str = concat!(
     " and expires_at > ?2 order by seq desc limit 1 offset ?3)"
 );
 
+/// A scan in order of numbers, up to the limit. Agents that were dropped have no name any more, and are not counted.
+pub(crate) const CENSUS_AGENTS: &str = "select node, count(*) from ( \
+    select node from push_agent where length(id) = 16 limit ?1) group by node order by node";
+
+/// A scan of an index, up to the limit.
+pub(crate) const CENSUS_MESSAGES: &str =
+    "select count(*) from (select 1 from push_message indexed by push_message_expiry limit ?1)";
+
 /// A range of `push_message_expiry`.
 pub(crate) const EXPIRE_MESSAGES: &str = "delete from push_message where seq in ( \
     select seq from push_message indexed by push_message_expiry where expires_at <= ?1 \

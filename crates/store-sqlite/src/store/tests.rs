@@ -128,7 +128,8 @@ async fn rolled_back_leases_and_versions_are_forgotten() {
         Err::<(), _>(failure(ffi::ErrorCode::ConstraintViolation, 787))
     };
     store.write(LIGHT, half).await.expect_err("rolled back");
-    let beat = Heartbeat { node, ttl: Duration::from_secs(1), catalog: CatalogVersion(1) };
+    let beat =
+        Heartbeat { node, ttl: Duration::from_secs(1), catalog: CatalogVersion(1), version: "1" };
     let membership = store.heartbeat(beat).await.expect("heartbeat");
     assert!(membership.holders.is_empty());
     assert_eq!(membership.catalog, CatalogVersion(1));

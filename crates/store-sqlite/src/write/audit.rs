@@ -33,6 +33,12 @@ pub(crate) fn write(writer: &mut Writer, along: &Along) -> Result<(), Failure> {
     told::tell(writer, &along.told)
 }
 
+/// Writes what goes along with no change.
+pub(crate) fn note(writer: &mut Writer, along: &Along) -> Result<(), Failure> {
+    check(&writer.cache, along)?;
+    write(writer, along)
+}
+
 fn put(conn: &Connection, entry: &AuditEntry) -> Result<(), Failure> {
     conn.prepare_cached(sql::AUDIT_PUT)?.execute(params![
         entry.id.as_bytes().as_slice(),

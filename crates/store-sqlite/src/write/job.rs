@@ -108,6 +108,12 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
     if let Some(Expunges { events, responses }) = &bite.expunges {
         done += super::expunge::events(&writer.conn, tenant, events, *responses, bite.at)?;
     }
+    if let Some(moves) = &bite.moves {
+        let moved = lanes::move_many(writer, job.tenant, moves, bite.at)?;
+        done += moved.done;
+        recalls.extend(moved.recalls);
+        subscriptions.extend(moved.due);
+    }
     let (mut ends, mut buried) = (bite.ends, None);
     if let Some(limit) = bite.removes {
         let removed = tenant::remove(writer, &job, known, limit, bite)?;

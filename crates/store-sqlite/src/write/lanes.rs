@@ -5,8 +5,8 @@
 //! the smallest seq. What is done by hand is decided by [`delivery::by_hand`].
 
 use posthorn_domain::delivery::{self, Head, Others, Stored, Wish};
-use posthorn_domain::{CatalogVersion, Delivery, DeliveryId, TenantId, Timestamp};
-use posthorn_store::{Along, Moved, Recall, Refusal, Work};
+use posthorn_domain::{CatalogVersion, Delivery, DeliveryId, SubscriptionId, TenantId, Timestamp};
+use posthorn_store::{Along, Moved, Moves, Recall, Refusal, Work};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
 use super::{audit, entry};
@@ -55,6 +55,49 @@ pub(crate) fn by_hand(
     let ready = ready.map(|seq| rows::work(conn, seq)).transpose()?;
     audit::write(writer, along)?;
     Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
+}
+
+/// What was done to many.
+#[derive(Default)]
+pub(crate) struct MovedMany {
+    pub(crate) done: usize,
+    /// Of whom somebody else goes on now.
+    pub(crate) due: Vec<SubscriptionId>,
+    pub(crate) recalls: Vec<Recall>,
+}
+
+/// Does the same to many deliveries of a tenant, as far as each is still meant.
+pub(crate) fn move_many(
+    writer: &mut Writer,
+    tenant: TenantId,
+    moves: &Moves,
+    at: Timestamp,
+) -> Result<MovedMany, Failure> {
+    let mut all = MovedMany::default();
+    if moves.wish == Wish::Forget {
+        super::keep_numbers(writer)?;
+    }
+    let Writer { conn, log, .. } = writer;
+    for id in &moves.deliveries {
+        let values = params![id.as_bytes().as_slice(), tenant.as_bytes().as_slice()];
+        let found = match find(conn, sql::DELIVERY_BY_ID, values) {
+            Err(Failure::Refused(_)) => continue,
+            found => found?,
+        };
+        if !moves.filter.wants(&found.stored.clone().seen()) {
+            continue;
+        }
+        match carry_out(conn, log, moves.wish, &found, at) {
+            Err(Failure::Refused(_)) => {}
+            moved => {
+                let Done { delivery, ready, recalls } = moved?;
+                all.done += 1;
+                all.due.extend(ready.map(|_| delivery.subscription));
+                all.recalls.extend(recalls);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Brings a dead letter back; whose copies are out of date because of it.

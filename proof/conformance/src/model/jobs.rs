@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthorn_domain::delivery::Wish;
-use posthorn_domain::{DeliveryId, DeliveryState, EventId, JobState, Replayed, SubscriptionId};
-use posthorn_store::{Bite, Bitten, NewDelivery, Recall, Redelivery, Refusal};
+use posthorn_domain::{
+    DeliveryId, DeliveryState, EventId, JobState, Replayed, SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{Bite, Bitten, Moves, NewDelivery, Recall, Redelivery, Refusal};
 
 use super::{State, plant};
 
@@ -40,6 +42,18 @@ impl State {
             done +=
                 usize::from(self.expunge(tenant, event, responses, bite.at).is_ok_and(|did| did));
         }
+        if let Some(moves) = &bite.moves {
+            for id in &moves.deliveries {
+                let Some((whose, recalled)) = self.move_chosen(tenant, *id, moves, bite.at) else {
+                    continue;
+                };
+                done += 1;
+                subscriptions.extend(whose);
+                if !plant::active("bulk-without-recall") {
+                    recalls.extend(recalled);
+                }
+            }
+        }
         let (mut ends, mut buried) = (bite.ends, None);
         if let Some(limit) = bite.removes {
             let job = self.jobs.get(&bite.job).ok_or(Refusal::NotFound)?.0.clone();
@@ -62,6 +76,22 @@ impl State {
         let state = job.state;
         let recall = self.catalog.recall(bite.at, recalls).or(buried);
         Ok(Bitten { done, subscriptions: subscriptions.into_iter().collect(), state, recall })
+    }
+
+    /// Of whom somebody else goes on, and whose copies are out of date; `None` when it is not meant any more.
+    fn move_chosen(
+        &mut self,
+        tenant: TenantId,
+        id: DeliveryId,
+        moves: &Moves,
+        at: Timestamp,
+    ) -> Option<(Option<SubscriptionId>, Vec<Recall>)> {
+        let row = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant)?;
+        if !moves.filter.wants(&self.stored(row).seen()) {
+            return None;
+        }
+        let (delivery, ready, recalls) = self.do_by_hand(moves.wish, id, at).ok()?;
+        Some((ready.map(|_| delivery.subscription), recalls))
     }
 
     /// The delivery of an event to a subscription, and its state.

@@ -5,15 +5,22 @@ use std::time::Duration;
 
 use posthorn_domain::{CatalogVersion, Epoch, Fence, NodeId, Shard, Span, Timestamp};
 
-use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
+use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, ShardHolder, Sign};
 
 /// How long nodes are remembered that gave no sign of life.
 const LOST_KEPT: Span = Span::from_secs(86_400);
 
 #[derive(Default)]
 pub(super) struct Leases {
-    nodes: BTreeMap<NodeId, (Timestamp, CatalogVersion)>,
+    nodes: BTreeMap<NodeId, Life>,
     shards: BTreeMap<Shard, Lease>,
+}
+
+struct Life {
+    seen: Timestamp,
+    until: Timestamp,
+    catalog: CatalogVersion,
+    version: &'static str,
 }
 
 struct Lease {
@@ -30,23 +37,33 @@ impl Leases {
         catalog: CatalogVersion,
     ) -> Membership {
         let until = now.plus(beat.ttl.into());
-        self.nodes.insert(beat.node, (until, beat.catalog));
+        let Heartbeat { catalog: own, version, .. } = beat;
+        self.nodes.insert(beat.node, Life { seen: now, until, catalog: own, version });
         for lease in self.shards.values_mut() {
             if lease.holder == Some(beat.node) && lease.until > now {
                 lease.until = until;
             }
         }
         let forgotten = now.minus(LOST_KEPT);
-        self.nodes.retain(|_, (until, _)| *until > forgotten);
-        let alive = self.nodes.iter().filter(|(_, (until, _))| *until > now);
-        let lost = self.nodes.iter().filter(|(_, (until, _))| *until <= now);
+        self.nodes.retain(|_, life| life.until > forgotten);
+        let alive = self.nodes.iter().filter(|(_, life)| life.until > now);
+        let lost = self.nodes.iter().filter(|(_, life)| life.until <= now);
         let lost = lost.map(|(node, _)| *node).collect();
         let held = self.shards.iter().filter(|(_, lease)| lease.until > now);
         Membership {
             nodes: alive
-                .map(|(node, (_, catalog))| LiveNode { node: *node, catalog: *catalog })
+                .map(|(node, life)| LiveNode { node: *node, catalog: life.catalog })
                 .collect(),
             lost,
+            signs: self
+                .nodes
+                .iter()
+                .map(|(node, life)| Sign {
+                    node: *node,
+                    ago: now.since(life.seen).to_duration(),
+                    version: life.version.to_owned(),
+                })
+                .collect(),
             holders: held
                 .filter_map(|(shard, lease)| {
                     Some(ShardHolder { shard: *shard, node: lease.holder?, epoch: lease.epoch })

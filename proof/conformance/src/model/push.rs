@@ -12,8 +12,8 @@ use posthorn_domain::{
 use super::ModelStore;
 use posthorn_store::Result;
 use posthorn_store::push::{
-    AGENT_MESSAGES_MAX, Agent, Bite, Channel, ClearNode, Connect, Connected, Kept, MessagesAsk,
-    PushStore, Register, Registered, Route, RouteAsk, Router, Trim,
+    AGENT_MESSAGES_MAX, Agent, Bite, Census, Channel, ClearNode, Connect, Connected, Kept,
+    MessagesAsk, PushStore, Register, Registered, Route, RouteAsk, Router, Trim,
 };
 
 /// Everything of Web Push.
@@ -268,6 +268,20 @@ impl PushStore for ModelStore {
     async fn trim_messages(&self, batch: Vec<Trim>, now: Timestamp) -> Result<Vec<u64>> {
         let mut state = self.shared.push.lock();
         Ok(batch.into_iter().map(|trim| state.trim(trim, now)).collect())
+    }
+
+    async fn census(&self, at_most: u64) -> Result<Census> {
+        let state = self.shared.push.lock();
+        let looked = usize::try_from(at_most).unwrap_or(usize::MAX);
+        let mut connected: BTreeMap<String, u64> = BTreeMap::new();
+        for stored in state.agents.values().take(looked) {
+            if let Some(node) = &stored.router.node {
+                *connected.entry(node.clone()).or_default() += 1;
+            }
+        }
+        let messages = state.agents.values().map(|stored| stored.messages.len() as u64).sum();
+        let (agents, connected) = (state.agents.len() as u64, connected.into_iter().collect());
+        Ok(Census { agents, connected, messages, more: false }.bounded(at_most))
     }
 
     async fn expire_messages(&self, now: Timestamp, limit: usize) -> Result<Bite> {

@@ -29,7 +29,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: [Target; 27] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -81,6 +81,12 @@ pub const TARGETS: [Target; 26] = [
         words: signatures::WORDS,
     },
     Target { name: "jwt", what: "a ZGW token", run: signatures::jwt, words: signatures::WORDS },
+    Target {
+        name: "id-token",
+        what: "an ID token of a login provider, or the list of its keys",
+        run: signatures::id_token,
+        words: signatures::WORDS,
+    },
     Target { name: "api-key", what: "an API key", run: keys::api_key, words: keys::WORDS },
     Target {
         name: "session-token",

@@ -487,6 +487,16 @@ impl Store for FaultStore {
         self.call(false, move |reach| at_once(reach.model.audit(filter, listing))).await
     }
 
+    async fn note(&self, along: Along) -> Result<()> {
+        self.call(true, move |reach| {
+            let tenant = along.audit.as_ref().and_then(|line| line.tenant);
+            let noted = at_once(reach.model.note(along.clone()));
+            reach.check_line(noted.is_ok(), tenant, &along);
+            noted
+        })
+        .await
+    }
+
     async fn create_session(&self, session: Session, along: Along) -> Result<()> {
         self.call(true, move |reach| {
             let tenant = session.tenant();

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::filter::{Glob, Group};
 use posthorn_domain::policy::Auth;
 use posthorn_domain::{
-    DeliveryId, Filter, JobId, ProfileName, RedriveFilter, RedriveId, ReplayStatus, SecretName,
-    Selection, Span, SubscriptionId, TenantId, TopicName, policy::profiles,
+    DeliveryFilter, DeliveryId, Filter, JobId, Period, ProfileName, RedriveFilter, RedriveId,
+    ReplayStatus, SecretName, Selection, Span, StateKind, SubscriptionId, TenantId, TopicName,
+    policy::profiles,
 };
 use posthorn_engine::{
-    DestinationInput, Expunge, NewExpunge, NewReplay, NewSubscription, PushInput, Rotation,
-    SecretInput, Start, SubscriptionChange,
+    DestinationInput, Expunge, NewBulk, NewExpunge, NewReplay, NewSubscription, PushInput,
+    Rotation, SecretInput, Start, SubscriptionChange,
 };
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use tokio::time::sleep;
@@ -159,7 +161,7 @@ impl Operator {
 
     async fn act(&mut self) {
         let Some(node) = self.cluster.any(&mut self.dice) else { return };
-        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4, 4, 3, 1, 1]) {
+        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4, 4, 3, 1, 1, 3]) {
             0 => self.pause(&node).await,
             1 => self.resume(&node).await,
             2 => self.update(&node).await,
@@ -175,7 +177,8 @@ impl Operator {
             12 => self.replay(&node).await,
             13 => self.expunge(&node).await,
             14 => self.delete_tenant(&node).await,
-            _ => self.stop_job(&node).await,
+            15 => self.stop_job(&node).await,
+            _ => self.bulk(&node).await,
         }
     }
 
@@ -425,6 +428,28 @@ impl Operator {
         world.note("delete tenant", &(tenant, deleted));
         if deleted {
             world.oracle.lock().promised_deletion(world.now(), tenant);
+        }
+    }
+
+    /// Cancels or removes many deliveries, of one subscription or by their state.
+    async fn bulk(&mut self, node: &Node) {
+        let Some((tenant, id, _)) = self.some() else { return };
+        let wish = if self.dice.chance(0.6) { Wish::Cancel } else { Wish::Forget };
+        let ago = Span::from_secs(self.dice.between(1, 60));
+        let until = Some(self.cluster.world.now().minus(ago));
+        let deliveries = DeliveryFilter {
+            subscription: self.dice.chance(0.7).then_some(id),
+            state: match self.dice.below(3) {
+                0 => Some(StateKind::Dead),
+                _ => Some(StateKind::Pending),
+            },
+            created: Period { from: None, until },
+            ..DeliveryFilter::default()
+        };
+        let per_second = self.dice.between(1, 30) as u32;
+        let new = NewBulk { wish, deliveries, per_second, created_by: "somebody".to_owned() };
+        if let Some(Ok(job)) = self.cluster.ask(node, node.engine.create_bulk(tenant, new)).await {
+            self.jobs.push((tenant, job.id));
         }
     }
 

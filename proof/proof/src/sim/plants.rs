@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 46] = [
+pub const PLANTS: [Plant; 47] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -76,6 +76,7 @@ pub const PLANTS: [Plant; 46] = [
         "job-forgets-place",
         "A job does not remember how far it is, and does everything again.",
     ),
+    common("bulk-without-recall", "Nodes do not hear of what a job cancels or forgets."),
     common("deliver-at-early", "What is to be delivered later is due at once."),
     common("deliver-at-keeps-old-place", "Who enters a lane later goes by when it was accepted."),
     common("retention-eats-unfinished", "A retention that is over removes unfinished deliveries."),

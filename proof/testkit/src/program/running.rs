@@ -10,6 +10,9 @@ use parking_lot::Mutex;
 
 use crate::wait::{PATIENCE, until};
 
+/// How long what a child wrote may be read after its end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// A running child.
 pub struct Running {
     child: Child,
@@ -69,12 +72,30 @@ impl Running {
                 return found;
             }
             let ended = self.child.try_wait().expect("waits");
+            if ended.is_some() {
+                // What it said last may still be on its way.
+                self.read_to_the_end();
+                if let Some(found) = find(&self.stderr()) {
+                    return found;
+                }
+            }
             assert!(
                 ended.is_none() && begun.elapsed() < PATIENCE,
                 "no {what} ({ended:?}) in:\n{}",
                 self.stderr()
             );
             thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until all that it wrote was read. A child of its own that outlives it may keep the pipes open, so only for
+    /// a while.
+    fn read_to_the_end(&self) {
+        let begun = Instant::now();
+        // A reader gives its text back when it sees the end.
+        let goes_on = |text: &Arc<Mutex<String>>| Arc::strong_count(text) > 1;
+        while (goes_on(&self.stdout) || goes_on(&self.stderr)) && begun.elapsed() < LAST_WORDS {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -98,8 +119,7 @@ impl Running {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("waits") {
-                // The readers see the end of the pipes a moment later.
-                thread::sleep(Duration::from_millis(50));
+                self.read_to_the_end();
                 return status;
             }
             assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.stderr());

@@ -14,8 +14,8 @@ use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
 use posthorn_store::push::{
-    Agent, Bite, ClearNode, Connect, Connected, Kept, MessagesAsk, PushStore, Register, Registered,
-    Route, RouteAsk, Trim,
+    Agent, Bite, Census, ClearNode, Connect, Connected, Kept, MessagesAsk, PushStore, Register,
+    Registered, Route, RouteAsk, Trim,
 };
 use posthorn_store::{Error, Result};
 use posthorn_testkit::clock::StillClock;
@@ -253,6 +253,10 @@ impl PushStore for Gated {
     ) -> Result<Vec<u64>> {
         self.pass(Verb::Count).await?;
         self.store.count_messages(agents, now, at_most).await
+    }
+
+    async fn census(&self, at_most: u64) -> Result<Census> {
+        self.store.census(at_most).await
     }
 
     async fn ack_messages(&self, batch: Vec<(AgentId, MessageSeq)>) -> Result<Vec<bool>> {

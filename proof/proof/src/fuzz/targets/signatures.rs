@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use posthorn_sealing::body_hmac::{BodyHmac, Scheme};
+use posthorn_sealing::id_token::{self, Expected, Keys};
 use posthorn_sealing::jwt::{self, ZgwClaims};
 use posthorn_sealing::standard_webhooks::{PublicKey, SigningSecret};
 
@@ -143,4 +144,34 @@ pub(super) fn jwt(input: &[u8]) -> bool {
     assert!(jwt::verify(token, b"another secret", NOW, 5).is_err(), "{token}");
     assert!(jwt::verify(&ours, b"secret", NOW, 5).is_ok());
     accepted.is_ok()
+}
+
+/// The keys of a provider: the one of RFC 8037, appendix A.
+const KEYS: &str = r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "a", "use": "sig", "alg": "EdDSA",
+    "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+/// The tokens that the provider has signed for this login.
+const TOKENS: [&str; 2] =
+    [include_str!("../../../corpus/id-token/00"), include_str!("../../../corpus/id-token/01")];
+
+/// Of all texts, what the provider has signed and meant is believed, and in one spelling. The same bytes are read as a
+/// list of keys.
+pub(super) fn id_token(input: &[u8]) -> bool {
+    static PROVIDER: LazyLock<Keys> =
+        LazyLock::new(|| Keys::parse(KEYS.as_bytes()).expect("a list of keys"));
+    if let Ok(keys) = Keys::parse(input) {
+        assert!(keys.len() <= 64);
+    }
+    let Ok(token) = std::str::from_utf8(input) else { return false };
+    let expected = Expected {
+        issuer: "https://id.example.com",
+        client_id: "posthorn",
+        nonce: "n-0",
+        now: NOW,
+        leeway: 60,
+    };
+    let accepted = id_token::verify(token, &PROVIDER, &expected).is_ok();
+    assert_eq!(accepted, TOKENS.contains(&token), "{token}");
+    let stranger = Expected { nonce: "n-2", ..expected };
+    assert!(id_token::verify(token, &PROVIDER, &stranger).is_err(), "{token}");
+    accepted
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use posthorn_domain::{
-    CancelReason, Delivery, DeliveryId, DeliveryState, EventId, NodeId, Redrive, RedriveId,
+    CancelReason, Delivery, DeliveryId, DeliveryState, EventId, Lane, NodeId, Redrive, RedriveId,
     RedriveState, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Advanced, Ending, Entered, Error, Moved, Prune, Pruned, StateKind};
@@ -30,11 +30,38 @@ impl Oracle {
         at: Timestamp,
         answer: &Result<Moved, Error>,
     ) {
-        let Some(entry) = self.deliveries.get_mut(&id) else { return };
+        let Some(entry) = self.deliveries.get(&id) else { return };
         let waited = !entry.delivery.state.is_terminal();
         let open = waited || entry.blocks;
         let own = entry.delivery.tenant == tenant;
         let Ok(moved) = answer else { return };
+        self.expect(open && own, Invariant::I15, now, || format!("{id} had ended when cancelled"));
+        self.expect(waited == moved.recall.is_some(), Invariant::I12, now, || {
+            format!("{id} was cancelled and nodes hear {:?} of it", moved.recall)
+        });
+        let Some((subscription, lane, free_at)) = self.cancel(now, id, at) else { return };
+        let ready = moved.ready.as_ref().map(|work| work.delivery.id);
+        self.promoted(now, subscription, lane.as_ref(), free_at, ready);
+    }
+
+    /// A job cancelled a delivery; whether it had not ended.
+    pub(super) fn cancel_quietly(&mut self, now: Timestamp, id: DeliveryId, at: Timestamp) -> bool {
+        let waited = self.deliveries.get(&id).is_some_and(|e| !e.delivery.state.is_terminal());
+        if let Some((subscription, lane, free_at)) = self.cancel(now, id, at) {
+            let next = lane.and_then(|lane| self.next_of_lane(subscription, &lane));
+            self.promote(next, free_at);
+        }
+        waited
+    }
+
+    /// Cancels a delivery; which lane of whom it leaves, and from when on another may go.
+    fn cancel(
+        &mut self,
+        now: Timestamp,
+        id: DeliveryId,
+        at: Timestamp,
+    ) -> Option<(SubscriptionId, Option<Lane>, Timestamp)> {
+        let entry = self.deliveries.get_mut(&id)?;
         let free_at = free_at(&entry.delivery, at);
         entry.blocks = false;
         entry.handled_at = Some(now);
@@ -49,13 +76,8 @@ impl Oracle {
         if let Some((_, lane)) = entry.enters.take() {
             entry.delivery.lane = Some(lane);
         }
-        self.expect(open && own, Invariant::I15, now, || format!("{id} had ended when cancelled"));
-        self.expect(waited == moved.recall.is_some(), Invariant::I12, now, || {
-            format!("{id} was cancelled and nodes hear {:?} of it", moved.recall)
-        });
         self.regroup(id);
-        let ready = moved.ready.as_ref().map(|work| work.delivery.id);
-        self.promoted(now, subscription, lane.as_ref(), free_at, ready);
+        Some((subscription, lane, free_at))
     }
 
     /// An operator was told that a delivery is cancelled: nothing of it starts any more.
@@ -78,11 +100,10 @@ impl Oracle {
         answer: &Result<Moved, Error>,
     ) {
         let Ok(moved) = answer else { return };
-        let Some(entry) = self.deliveries.remove(&id) else {
+        let Some((delivery, lane)) = self.forget(now, id) else {
             self.blame(Invariant::I4, now, format!("{id} was forgotten and never accepted"));
             return;
         };
-        let Entry { delivery, .. } = entry;
         self.expect(delivery.tenant == tenant, Invariant::I15, now, || {
             format!("{id} was forgotten by a stranger")
         });
@@ -90,6 +111,22 @@ impl Oracle {
         self.expect(waited == moved.recall.is_some(), Invariant::I12, now, || {
             format!("{id} was forgotten and nodes hear {:?} of it", moved.recall)
         });
+        let ready = moved.ready.as_ref().map(|work| work.delivery.id);
+        let free_at = free_at(&delivery, at);
+        self.promoted(now, delivery.subscription, lane.as_ref(), free_at, ready);
+    }
+
+    /// A job removed a delivery; whether it had not ended.
+    pub(super) fn forget_quietly(&mut self, now: Timestamp, id: DeliveryId, at: Timestamp) -> bool {
+        let Some((delivery, lane)) = self.forget(now, id) else { return false };
+        let next = lane.and_then(|lane| self.next_of_lane(delivery.subscription, &lane));
+        self.promote(next, free_at(&delivery, at));
+        !delivery.state.is_terminal()
+    }
+
+    /// Removes a delivery: as it was, and the lane in which others may go on.
+    fn forget(&mut self, now: Timestamp, id: DeliveryId) -> Option<(Delivery, Option<Lane>)> {
+        let Entry { delivery, .. } = self.deliveries.remove(&id)?;
         let forgotten = Forgotten { event: delivery.event, at: now, promised: false, tenant: None };
         self.forgotten.insert(id, forgotten);
         if let Some(ids) = self.by_event.get_mut(&delivery.event) {
@@ -102,9 +139,7 @@ impl Oracle {
             members.remove(&id);
         }
         let gone = self.subscriptions.get(&subscription).is_none_or(|s| s.deleted);
-        let lane = lane.filter(|_| !gone);
-        let ready = moved.ready.as_ref().map(|work| work.delivery.id);
-        self.promoted(now, subscription, lane.as_ref(), free_at(&delivery, at), ready);
+        Some((delivery, lane.filter(|_| !gone)))
     }
 
     /// An operator brought a delivery back, or was refused.

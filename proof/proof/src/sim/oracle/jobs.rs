@@ -1,10 +1,11 @@
-//! Jobs: what a replay or an expunge must do, and what it must not do twice.
+//! Jobs: what a replay, an expunge, a cancellation of many must do, and what it must not do twice.
 
 use std::collections::BTreeSet;
 
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    CatalogVersion, Delivery, DeliveryId, DeliveryState, Job, JobId, JobState, JobWork,
-    ReplayStatus, TenantId, Timestamp,
+    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Job, JobId, JobState,
+    JobWork, ReplayStatus, TenantId, Timestamp,
 };
 use posthorn_store::{Bite, Bitten, Ending, Place, Redelivery};
 
@@ -83,11 +84,14 @@ impl Oracle {
                 recalls |= recalled;
             }
         }
+        let (quiet, recalled) = self.moved_many(now, tenant, bite);
+        recalls |= recalled;
+        moved.extend(&quiet);
         let gone = bite.expunges.as_ref();
         let gone = gone.map_or(0, |wanted| self.expunged_many(now, tenant, wanted, bite.at));
         let done = moved.len() + gone;
         self.expect(done == answer.done, Invariant::I10, now, || {
-            format!("{id} made, retried or expunged {}, not {done}", answer.done)
+            format!("{id} made, retried, cancelled, forgot or expunged {}, not {done}", answer.done)
         });
         self.expect(recalls == answer.recall.is_some(), Invariant::I12, now, || {
             format!("{id} went on and nodes hear {:?} of it", answer.recall)
@@ -104,6 +108,38 @@ impl Oracle {
             JobState::Running | JobState::Cancelled => {}
         }
         moved
+    }
+
+    /// What a bite cancels or forgets; whether nodes must hear of it.
+    fn moved_many(
+        &mut self,
+        now: Timestamp,
+        tenant: TenantId,
+        bite: &Bite,
+    ) -> (Vec<DeliveryId>, bool) {
+        let (mut ids, mut recalls) = (Vec::new(), false);
+        let Some(moves) = &bite.moves else { return (ids, recalls) };
+        for id in &moves.deliveries {
+            let Some(entry) = self.deliveries.get(id) else { continue };
+            let left = self.subscriptions.get(&entry.delivery.subscription);
+            let left = left.is_none_or(|known| known.deleted);
+            let waits = !entry.delivery.state.is_terminal();
+            let seen = match left && waits {
+                true => entry.delivery.clone().cancelled(CancelReason::Unsubscribed, now),
+                false => entry.delivery.clone(),
+            };
+            let open = waits && !left;
+            let possible = moves.wish == Wish::Forget || open || entry.blocks;
+            if entry.delivery.tenant != tenant || !moves.filter.wants(&seen) || !possible {
+                continue;
+            }
+            recalls |= match moves.wish {
+                Wish::Cancel => self.cancel_quietly(now, *id, bite.at),
+                _ => self.forget_quietly(now, *id, bite.at),
+            };
+            ids.push(*id);
+        }
+        (ids, recalls)
     }
 
     /// What becomes of one event for one subscription; whether nodes must hear of it.
@@ -201,6 +237,8 @@ impl Oracle {
                     !there || deleted(subscription)
                 }
                 JobWork::Replay { subscription: None, .. }
+                | JobWork::Cancel { .. }
+                | JobWork::Forget { .. }
                 | JobWork::Expunge { .. }
                 | JobWork::DeleteTenant => false,
             };

@@ -206,7 +206,12 @@ fn a_good_run_is_not_blamed() {
     let index = scene.request(10, 1, 1, 1, "payload 1");
     scene.answer(20, index, 500);
     scene.record(20, 1, 1, (DeliveryState::Pending, 10_020, 500));
-    let beat = posthorn_store::Heartbeat { node: node(1), ttl: TTL, catalog: CatalogVersion(2) };
+    let beat = posthorn_store::Heartbeat {
+        node: node(1),
+        ttl: TTL,
+        catalog: CatalogVersion(2),
+        version: "1",
+    };
     scene.oracle.beat(at(9_000), &beat);
     let index = scene.request(10_020, 1, 1, 2, "payload 1");
     scene.answer(10_030, index, 200);
@@ -275,7 +280,12 @@ fn attempts_without_a_lease_and_out_of_turn_are_noticed() {
     scene.check(&[Invariant::I7]);
     // The lease is old enough that no aftermath of a handover explains anything.
     let mut scene = Scene::new();
-    let beat = posthorn_store::Heartbeat { node: node(1), ttl: TTL, catalog: CatalogVersion(2) };
+    let beat = posthorn_store::Heartbeat {
+        node: node(1),
+        ttl: TTL,
+        catalog: CatalogVersion(2),
+        version: "1",
+    };
     for ms in (5_000..=65_000).step_by(5_000) {
         scene.oracle.beat(at(ms), &beat);
     }
@@ -388,7 +398,12 @@ fn stuck_work_is_noticed_in_the_end() {
 
 /// The owner's lease goes on to the end of these scenes.
 fn keep_alive(scene: &mut Scene, until: i64) {
-    let beat = posthorn_store::Heartbeat { node: node(1), ttl: TTL, catalog: CatalogVersion(2) };
+    let beat = posthorn_store::Heartbeat {
+        node: node(1),
+        ttl: TTL,
+        catalog: CatalogVersion(2),
+        version: "1",
+    };
     for ms in (5_000..=until).step_by(5_000) {
         scene.oracle.beat(at(ms), &beat);
     }

@@ -1,0 +1,115 @@
+//! Cases about jobs that cancel and forget deliveries.
+
+use posthorn_domain::delivery::Wish;
+use posthorn_domain::{DeliveryFilter, DeliveryId, DeliveryState, JobState, Period, StateKind};
+use posthorn_store::{Bite, Bitten, Moves, Place};
+
+use super::Fixture;
+use super::builders::{Setting, at, dead_skip, delivered, whole};
+use super::jobs::{advance, begun, bite};
+
+fn filter(state: StateKind) -> DeliveryFilter {
+    DeliveryFilter { state: Some(state), ..DeliveryFilter::default() }
+}
+
+async fn moved(
+    setting: &Setting,
+    wish: Wish,
+    filter: DeliveryFilter,
+    deliveries: &[DeliveryId],
+) -> Bitten {
+    let job = begun(setting).await;
+    let moves = Moves { wish, filter, deliveries: deliveries.to_vec() };
+    advance(setting, Bite { moves: Some(moves), ..bite(&job, None, 1, Vec::new()) }).await
+}
+
+/// What matches is cancelled, nodes hear of it, and it counts as done; what has ended otherwise stays.
+pub async fn what_matches_is_cancelled(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let to = setting.subscribe().await;
+    let (waits, arrived) = (setting.publish_one(to).await, setting.publish_one(to).await);
+    setting.record(arrived, delivered(), at(5)).await;
+    let all = [waits, arrived, DeliveryId::new(at(0), u128::MAX)];
+    let bitten = moved(&setting, Wish::Cancel, filter(StateKind::Pending), &all).await;
+    assert_eq!((bitten.done, bitten.state), (1, JobState::Running));
+    assert!(bitten.recall.is_some(), "a node may hold a copy");
+    let now = setting.look(waits).await;
+    assert!(matches!(now.state, DeliveryState::Cancelled(_)), "{now:?}");
+    assert_eq!(now.ended_at, Some(at(1_000)));
+    assert_eq!(setting.look(arrived).await.state, DeliveryState::Delivered);
+    assert!(setting.pending(to, at(9_000)).await.is_empty());
+    let again = moved(&setting, Wish::Cancel, filter(StateKind::Pending), &all).await;
+    assert_eq!((again.done, again.recall), (0, None), "it is done once");
+    let counts = setting.store.counts(Some(setting.tenant)).await.expect("counts");
+    assert_eq!((counts.pending, counts.delivered, counts.cancelled), (0, 1, 1));
+}
+
+/// The filter is looked at in the transaction, not in the list that the bite was made from.
+pub async fn what_does_not_match_any_more_stays(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let to = setting.subscribe().await;
+    let (dead, waits) = (setting.publish_one(to).await, setting.publish_one(to).await);
+    setting.record(dead, dead_skip(), at(5)).await;
+    let both = [dead, waits];
+    let bitten = moved(&setting, Wish::Forget, filter(StateKind::Dead), &both).await;
+    assert_eq!(bitten.done, 1);
+    assert_eq!(setting.store.delivery(setting.tenant, dead).await.expect("answers"), None);
+    assert_eq!(setting.look(waits).await.state, DeliveryState::Pending);
+    let later = Period { from: Some(at(900_000)), until: None };
+    let none = DeliveryFilter { created: later, ..DeliveryFilter::default() };
+    assert_eq!(moved(&setting, Wish::Forget, none, &both).await.done, 0);
+}
+
+/// Gone with all attempts, and its event lists it no more; one that waits is cancelled by it, which nodes hear.
+pub async fn what_matches_is_forgotten(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let to = setting.subscribe().await;
+    let (dead, waits) = (setting.publish_one(to).await, setting.publish_one(to).await);
+    setting.record(dead, dead_skip(), at(5)).await;
+    let of = DeliveryFilter { subscription: Some(to), ..DeliveryFilter::default() };
+    let bitten = moved(&setting, Wish::Forget, of, &[dead, waits]).await;
+    assert_eq!(bitten.done, 2);
+    assert!(bitten.recall.is_some());
+    for id in [dead, waits] {
+        assert_eq!(setting.store.delivery(setting.tenant, id).await.expect("answers"), None);
+        assert!(setting.store.attempts(setting.tenant, id).await.expect("answers").is_empty());
+    }
+    let counts = setting.store.counts(Some(setting.tenant)).await.expect("counts");
+    assert_eq!((counts.events, counts.deliveries()), (2, 0));
+    let setting = setting.reopen(fixture).await;
+    assert_eq!(setting.store.delivery(setting.tenant, dead).await.expect("answers"), None);
+}
+
+/// Whoever is left in a lane goes on, whichever of those before it went.
+pub async fn a_lane_goes_on_after_many_went(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let to = setting.subscribe().await;
+    let mut lane = Vec::new();
+    for _ in 0..4 {
+        lane.push(setting.publish_in(to, whole()).await);
+    }
+    assert_eq!(setting.ready(to).await, [lane[0]]);
+    let bitten = moved(&setting, Wish::Cancel, filter(StateKind::Pending), &lane[..3]).await;
+    assert_eq!((bitten.done, &bitten.subscriptions[..]), (3, &[to][..]));
+    assert_eq!(setting.ready(to).await, [lane[3]]);
+    let bitten = moved(&setting, Wish::Forget, filter(StateKind::Pending), &lane[3..]).await;
+    assert_eq!((bitten.done, bitten.subscriptions.len()), (1, 0), "nobody is left");
+}
+
+/// Others' deliveries are not touched, and a bite that comes late does nothing.
+pub async fn strangers_and_late_bites_change_nothing(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let to = setting.subscribe().await;
+    let waits = setting.publish_one(to).await;
+    let foreign = super::jobs::begun_for(&setting, other).await;
+    let everything = DeliveryFilter::default();
+    let moves = Moves { wish: Wish::Forget, filter: everything, deliveries: vec![waits] };
+    let moves = Some(moves);
+    let taken = Bite { moves: moves.clone(), ..bite(&foreign, None, 1, Vec::new()) };
+    assert_eq!(advance(&setting, taken).await.done, 0);
+    let own = begun(&setting).await;
+    let late = Bite { moves, ..bite(&own, Some(Place(7)), 8, Vec::new()) };
+    assert_eq!(advance(&setting, late).await.done, 0);
+    assert_eq!(setting.look(waits).await.state, DeliveryState::Pending);
+}
