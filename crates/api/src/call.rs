@@ -196,9 +196,12 @@ impl Call {
         caller.map(|caller| caller.principal.key.id.to_string()).unwrap_or_default()
     }
 
-    /// The key that was shown, or what stands for the certificate.
+    /// The key that was shown, or what stands for the certificate. Somebody in a session that was opened without a key
+    /// has shown none.
     pub(crate) fn key(&self) -> Option<KeyId> {
-        self.caller.as_ref().map(|caller| caller.principal.key.id)
+        let key = self.caller.as_ref().map(|caller| caller.principal.key.id)?;
+        let vouched = self.parts.extensions.get::<Vouched>().is_some();
+        (!vouched || self.engine().catalog().key(key).is_some()).then_some(key)
     }
 
     pub(crate) fn is_operator(&self) -> bool {

@@ -1,6 +1,7 @@
 //! What each route does.
 
 pub(crate) mod audit;
+pub(crate) mod bulk;
 pub(crate) mod certificates;
 pub(crate) mod clients;
 pub(crate) mod cloudevents;
@@ -18,6 +19,7 @@ pub(crate) mod open;
 pub(crate) mod portal;
 pub(crate) mod profiles;
 pub(crate) mod publish;
+pub(crate) mod push;
 pub(crate) mod realms;
 pub(crate) mod redrives;
 mod scopes;
@@ -25,6 +27,7 @@ pub(crate) mod series;
 pub(crate) mod sessions;
 pub(crate) mod stream;
 pub(crate) mod subscriptions;
+pub(crate) mod system;
 pub(crate) mod tenants;
 pub(crate) mod topics;
 

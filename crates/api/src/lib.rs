@@ -39,9 +39,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use posthorn_domain::TenantId;
-use posthorn_engine::{Engine, NewReplay, WebhookOrigin};
+use posthorn_engine::{Engine, NewReplay, PushDelivery, WebhookOrigin};
 use posthorn_listener::{Failures, ProxyIdentity};
-use serde_json::Value;
+use posthorn_store::PushStore;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 pub use call::Vouched;
 pub use codes::{ErrorCode, error_codes, reference_page};
@@ -66,6 +68,12 @@ pub type ApplyingSetup = Pin<Box<dyn Future<Output = Result<Value, SetupRefusal>
 pub type ReadResend =
     Arc<dyn Fn(&Value, String) -> Result<NewReplay, Vec<(String, String)>> + Send + Sync>;
 
+/// Gives the four settings of deliveries of the Notificaties API by their names, after it has changed those that are
+/// given. `Err` says what is wrong, beginning with the name of the setting where it is one of them.
+pub type Settings = Arc<dyn Fn(Engine, Option<Map<String, Value>>) -> Setting + Send + Sync>;
+/// See [`Settings`].
+pub type Setting = Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>;
+
 /// What operators do with the Notificaties API, where it is served.
 #[derive(Clone)]
 pub struct Notificaties {
@@ -75,6 +83,30 @@ pub struct Notificaties {
     pub setup: ApplySetup,
     /// Reads what is to be sent again.
     pub resend: ReadResend,
+    /// Shows and changes the settings of deliveries.
+    pub settings: Settings,
+}
+
+/// What operators see of Web Push, where it is on.
+#[derive(Clone)]
+pub struct PushSight {
+    /// Where agents and messages are.
+    pub store: Arc<dyn PushStore>,
+    /// Knows what an endpoint stands for.
+    pub mailboxes: Arc<dyn PushDelivery>,
+    /// This node, as records of agents name it, with the sockets that are open here; nothing while it starts.
+    pub here: Arc<dyn Fn() -> Option<(String, usize)> + Send + Sync>,
+}
+
+/// A key of the configuration, as it is in effect.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ConfigEntry {
+    /// With dots between its sections.
+    pub key: String,
+    /// Without what is secret.
+    pub value: Value,
+    /// Which layer says so.
+    pub source: String,
 }
 
 /// Why a setup file was not applied as a whole.
@@ -110,6 +142,10 @@ pub struct Options {
     pub portal_url: Option<String>,
     /// Whether the listener serves https.
     pub https: bool,
+    /// What operators see of Web Push, where it is on.
+    pub push: Option<PushSight>,
+    /// The configuration in effect, for operators.
+    pub config: Arc<[ConfigEntry]>,
 }
 
 impl Default for Options {
@@ -125,6 +161,8 @@ impl Default for Options {
             notificaties: None,
             portal_url: None,
             https: false,
+            push: None,
+            config: Arc::default(),
         }
     }
 }

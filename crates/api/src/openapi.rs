@@ -153,7 +153,7 @@ fn operation(route: &Route) -> Value {
     }
     if let Some(schema) = route.body {
         operation["requestBody"] = json!({
-            "required": !matches!(schema, "SecretRotation" | "NewPortalLink"),
+            "required": !matches!(schema, "SecretRotation" | "NewPortalLink" | "SubscriptionTest"),
             "content": {"application/json": {"schema": reference(schema)}},
         });
         let content = &mut operation["requestBody"]["content"];

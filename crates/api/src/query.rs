@@ -124,15 +124,7 @@ impl Query {
 
     /// `status` or `failure`: what attempts came to.
     pub(crate) fn outcome(&self, operator: bool) -> Result<Option<OutcomeFilter>> {
-        match (self.text("status"), self.text("failure")) {
-            (None, None) => Ok(None),
-            (Some(_), Some(_)) => Err(Problem::field(
-                "failure",
-                "cannot be combined with `status`: an attempt has one of them",
-            )),
-            (Some(text), None) => status(text).map(Some),
-            (None, Some(text)) => failures(text, operator).map(Some),
-        }
+        outcome_of(self.text("status"), self.text("failure"), operator)
     }
 
     /// How many items the client wants.
@@ -145,6 +137,23 @@ impl Query {
                 .filter(|limit| (1..=LIMIT_MAX).contains(limit))
                 .ok_or_else(|| Problem::field("limit", format!("must be 1 to {LIMIT_MAX}"))),
         }
+    }
+}
+
+/// What attempts came to: a status or a failure.
+pub(crate) fn outcome_of(
+    of_status: Option<&str>,
+    failure: Option<&str>,
+    operator: bool,
+) -> Result<Option<OutcomeFilter>> {
+    match (of_status, failure) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Problem::field(
+            "failure",
+            "cannot be combined with `status`: an attempt has one of them",
+        )),
+        (Some(text), None) => status(text).map(Some),
+        (None, Some(text)) => failures(text, operator).map(Some),
     }
 }
 

@@ -9,9 +9,9 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    audit, certificates, clients, deliveries, destinations, event_types, events, expunge, filters,
-    handshake, jobs, keys, notificaties, open, portal, profiles, publish, realms, redrives, series,
-    sessions, stream, subscriptions, tenants, topics,
+    audit, bulk, certificates, clients, deliveries, destinations, event_types, events, expunge,
+    filters, handshake, jobs, keys, notificaties, open, portal, profiles, publish, push, realms,
+    redrives, series, sessions, stream, subscriptions, system, tenants, topics,
 };
 
 /// Who may use a route.
@@ -189,7 +189,8 @@ routes! {
     POST "/v1/subscriptions/{id}/resume" MANAGE "resumeSubscription"
         "Resume attempts" subscriptions::resume, gives(200, "Subscription");
     POST "/v1/subscriptions/{id}/test" MANAGE "testSubscription"
-        "Send one test event now" subscriptions::test, gives(200, "TestOutcome");
+        "Send one test event now" subscriptions::test, takes("SubscriptionTest"),
+        gives(200, "TestOutcome");
     POST "/v1/subscriptions/{id}/rotate-secret" MANAGE "rotateSecret"
         "Rotate a secret; the old one keeps signing for a while"
         subscriptions::rotate_secret, takes("SecretRotation"), gives(200, "RotatedSecret");
@@ -205,6 +206,14 @@ routes! {
     GET "/v1/push/key" KEY "getPushKey"
         "Get the application server key that browsers subscribe with"
         destinations::key, gives(200, "PushKey");
+
+    GET "/v1/push" OPERATOR "getPush" "Get how many agents and messages Web Push has, and where agents are connected"
+        push::overview, gives(200, "PushOverview");
+    GET "/v1/push/agents/{id}" OPERATOR "getPushAgent"
+        "Get an agent of Web Push with its channels, and how many messages wait for it" push::agent,
+        gives(200, "PushAgent");
+    POST "/v1/push/agents/find" OPERATOR "findPushAgent" "Find the agent that an endpoint belongs to"
+        push::find, takes("PushEndpoint"), gives(200, "PushAgent");
 
     GET "/v1/profiles" READ "listProfiles" "List the profiles that subscriptions can use"
         profiles::list, gives(200, "ProfileList");
@@ -230,6 +239,13 @@ routes! {
     PUT "/v1/notificaties/setup" OPERATOR "applyNotificatiesSetup"
         "Apply a setup file of the Notificaties API; idempotent" notificaties::setup,
         takes("NotificatiesSetup"), gives(200, "NotificatiesApplied");
+    GET "/v1/notificaties/settings" OPERATOR "getNotificatiesSettings"
+        "Get the four settings of deliveries of the Notificaties API" notificaties::settings,
+        gives(200, "NotificatiesSettings");
+    PATCH "/v1/notificaties/settings" OPERATOR "updateNotificatiesSettings"
+        "Change settings of deliveries of the Notificaties API; absent ones stay unchanged"
+        notificaties::change_settings, takes("NotificatiesSettingsChange"),
+        gives(200, "NotificatiesSettings");
     POST "/v1/notificaties/resend" OPERATOR "resendNotificaties"
         "Send messages of the Notificaties API again, at a bounded rate" notificaties::resend,
         takes("NotificatiesResend"), gives(201, "Job");
@@ -248,6 +264,12 @@ routes! {
     POST "/v1/deliveries/resend/count" MANAGE "countResend"
         "Count what would be delivered again; nothing is changed" jobs::count_resend,
         takes("NewReplay"), gives(200, "ReplayCount");
+    POST "/v1/deliveries/bulk" MANAGE "createBulk"
+        "Cancel or delete all deliveries that match, at a bounded rate" bulk::create,
+        takes("NewBulk"), gives(201, "Job");
+    POST "/v1/deliveries/bulk/count" MANAGE "countBulk"
+        "Count the deliveries that match; nothing is changed" bulk::count,
+        takes("NewBulk"), gives(200, "BulkCount");
     GET "/v1/deliveries/{id}/timeline" READ "getDeliveryTimeline"
         "Get what happened to a delivery, step by step, and what it waits for"
         deliveries::timeline, gives(200, "Timeline");
@@ -366,6 +388,11 @@ routes! {
         sessions::end_labelled, query(&["label"]), gives(200, "EndedSessions");
     DELETE "/v1/sessions/{id}" MANAGE "endSession" "End a session, or take a portal link back"
         sessions::end, gives_nothing();
+
+    GET "/v1/nodes" OPERATOR "listNodes" "List nodes with their shards, and when each was heard of last"
+        system::nodes, gives(200, "NodeList");
+    GET "/v1/config" OPERATOR "getConfig" "Get the configuration of this node, without secrets"
+        system::config, gives(200, "ConfigList");
 
     POST "/v1/seal/rotate" OPERATOR "rotateSeal"
         "Seal the next batch of stored secrets with the current seal key" keys::rotate_seal,

@@ -96,6 +96,14 @@ struct Service {
 
 #[async_trait]
 impl Dialect for Cedros {
+    fn name(&self) -> &'static str {
+        "cedros"
+    }
+
+    fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
     fn home(&self) -> Option<Home<'_>> {
         let home = |profile| Home { key: "callbacks.tenant", tenant: &self.tenant, profile };
         self.profile.map(home)

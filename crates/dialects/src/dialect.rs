@@ -20,6 +20,12 @@ use crate::notificaties::{Fetch, Management};
 /// Another system's API that is on.
 #[async_trait]
 pub trait Dialect: fmt::Debug + Send + Sync {
+    /// What it is called in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// The tenant that it works for unless it is told otherwise, by name.
+    fn tenant(&self) -> &str;
+
     /// The tenant and the profile it takes for its own. Of two dialects with one tenant, the second is
     /// refused.
     fn home(&self) -> Option<Home<'_>>;

@@ -172,6 +172,14 @@ struct Service {
 
 #[async_trait]
 impl Dialect for Efgs {
+    fn name(&self) -> &'static str {
+        "efgs"
+    }
+
+    fn tenant(&self) -> &str {
+        &self.options.tenant
+    }
+
     fn home(&self) -> Option<Home<'_>> {
         let Options { tenant, profile, .. } = &self.options;
         Some(Home { key: "dialects.efgs.tenant", tenant, profile: profile.as_str() })

@@ -187,6 +187,14 @@ struct Notificaties {
 
 #[async_trait]
 impl Dialect for Notificaties {
+    fn name(&self) -> &'static str {
+        "notificaties"
+    }
+
+    fn tenant(&self) -> &str {
+        &self.options.tenant
+    }
+
     fn home(&self) -> Option<Home<'_>> {
         let Options { tenant, profile, .. } = &self.options;
         Some(Home { key: "dialects.notificaties.tenant", tenant, profile: profile.as_str() })

@@ -13,7 +13,7 @@ use crate::respond;
 use crate::wire::Page;
 
 #[derive(Serialize)]
-struct ClientBody<'a> {
+pub(crate) struct ClientBody<'a> {
     name: &'a ClientName,
     has_secret: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

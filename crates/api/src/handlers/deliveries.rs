@@ -83,11 +83,15 @@ const REASONS: [(&str, DeliveryState); 7] = [
 ];
 
 fn reason(call: &Call) -> Result<Option<DeliveryState>> {
-    let Some(text) = call.query.text("reason") else { return Ok(None) };
+    call.query.text("reason").map(reason_of).transpose()
+}
+
+/// The state that a reason belongs to.
+pub(super) fn reason_of(text: &str) -> Result<DeliveryState> {
     let known = REASONS.iter().find(|(name, _)| *name == text);
     let names = || REASONS.map(|(name, _)| name).join(", ");
     let unknown = || Problem::field("reason", format!("must be one of: {}", names()));
-    known.map(|(_, state)| Some(*state)).ok_or_else(unknown)
+    known.map(|(_, state)| *state).ok_or_else(unknown)
 }
 
 /// `GET /v1/attempts`.

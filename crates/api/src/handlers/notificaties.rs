@@ -4,7 +4,7 @@
 
 use posthorn_domain::TenantId;
 use posthorn_engine::NewReplay;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::jobs;
 use crate::call::{Answer, Call};
@@ -71,4 +71,26 @@ pub(crate) async fn resend(mut call: Call) -> Answer {
 pub(crate) async fn count_resend(mut call: Call) -> Answer {
     let (tenant, replay) = wanted(&mut call).await?;
     jobs::count_of(&call, tenant, replay).await
+}
+
+/// `GET /v1/notificaties/settings`.
+pub(crate) async fn settings(call: Call) -> Answer {
+    settle(&call, None).await
+}
+
+/// `PATCH /v1/notificaties/settings`.
+pub(crate) async fn change_settings(mut call: Call) -> Answer {
+    let change: Map<String, Value> = call.json().await?;
+    settle(&call, Some(change)).await
+}
+
+async fn settle(call: &Call, change: Option<Map<String, Value>>) -> Answer {
+    let settings = served(call)?.settings;
+    let shown = settings(call.engine().clone(), change).await.map_err(|problem| {
+        let named = problem.split(' ').next().unwrap_or_default();
+        let field = if named.starts_with("notification") { named } else { "settings" };
+        let rest = problem.strip_prefix(field).unwrap_or(&problem).trim_start().to_owned();
+        Problem::field(field.to_owned(), rest)
+    })?;
+    respond::ok(&shown)
 }

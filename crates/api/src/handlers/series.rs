@@ -1,7 +1,7 @@
 //! Figures of the past, step by step: what pictures are drawn from.
 
 use posthorn_access::find_tenant;
-use posthorn_domain::{RollupScope, RollupStep, Span, Timestamp};
+use posthorn_domain::{RollupScope, RollupStep, Span, Timestamp, TopicName};
 
 use crate::call::{Answer, Call};
 use crate::codes;
@@ -70,7 +70,18 @@ fn scope(call: &Call) -> Result<RollupScope> {
             call.engine().catalog().subscription(call.tenant(), id)?;
             Ok(RollupScope::Subscription(id))
         }
-        Some(_) => Err(Problem::field("scope", "must be server, realm, tenant or subscription")),
+        Some("topic") => {
+            let text = id.ok_or_else(|| Problem::field("id", "is required for a topic"))?;
+            let name = TopicName::new(text).map_err(|_| Problem::not_found("topic"))?;
+            let tenant = call.tenant();
+            let known = call.engine().catalog().topic(tenant, &name).is_ok();
+            known
+                .then_some(RollupScope::Topic(tenant, name))
+                .ok_or_else(|| Problem::not_found("topic"))
+        }
+        Some(_) => {
+            Err(Problem::field("scope", "must be server, realm, tenant, subscription or topic"))
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use axum::response::Response;
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use posthorn_domain::{
-    CatalogVersion, EventId, Filter, Labels, ProfileName, SecretName, Span, SubscriptionId,
-    SubscriptionName, SubscriptionStatus, Timestamp, policy::profiles::SIGNING_SECRET,
+    CatalogVersion, EventId, EventType, Filter, Labels, ProfileName, SecretName, Span,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, Timestamp,
+    policy::profiles::SIGNING_SECRET,
 };
 use posthorn_engine::{
     NewSubscription, Rotation, SecretInput, SecretKind, Start, SubscriptionChange, SubscriptionView,
@@ -19,7 +21,7 @@ use super::destinations::{self, Destination};
 use crate::call::{Answer, Call};
 use crate::codes;
 use crate::cursor::{self, List};
-use crate::json::given;
+use crate::json::{self, given};
 use crate::problem::{Problem, Result};
 use crate::respond;
 use crate::wire::{HealthView, Page, PublicKeyView, SubscriptionBody, TestView, Warning};
@@ -343,10 +345,29 @@ pub(crate) async fn resume(mut call: Call) -> Answer {
     answer(&*call.engine().resume_subscription(call.tenant(), id).await?, &call)
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Test {
+    #[serde(rename = "type")]
+    event_type: Option<EventType>,
+    payload: Option<Value>,
+}
+
 /// `POST /v1/subscriptions/{id}/test`.
 pub(crate) async fn test(mut call: Call) -> Answer {
     let id = call.subscription().await?;
-    let outcome = call.engine().test_subscription(call.tenant(), id).await?;
+    let tenant = call.tenant();
+    call.engine().catalog().subscription(tenant, id)?;
+    // It took no body once, so an empty one of any type is fine.
+    let limit = call.api.options.body_bytes;
+    let bytes = call.any_bytes(limit).await?;
+    let Test { event_type, payload } = match bytes.is_empty() {
+        true => Test::default(),
+        false => json::parse_strict(json::utf8(&bytes)?)?,
+    };
+    let payload = payload.unwrap_or_else(|| serde_json::json!({"test": true}));
+    let payload = Bytes::from(payload.to_string());
+    let outcome = call.engine().test_subscription_with(tenant, id, event_type, payload).await?;
     respond::ok(&TestView::new(&outcome, call.is_operator()))
 }
 

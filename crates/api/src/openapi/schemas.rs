@@ -6,6 +6,7 @@ mod looking;
 mod realms;
 mod series;
 mod sessions;
+mod system;
 
 use serde_json::{Map, Value, json};
 
@@ -29,6 +30,7 @@ pub(super) fn all() -> Value {
         realms::all(),
         audit::all(),
         sessions::all(),
+        system::all(),
     ];
     for group in groups {
         if let Value::Object(group) = group {
@@ -496,6 +498,10 @@ fn subscriptions() -> Value {
         "TestOutcome": object(&["outcome"], json!({
             "outcome": {"enum": ["answered", "failed"]}, "status": {"type": "integer"},
             "failure": text(), "detail": text(), "response": text(),
+        })),
+        "SubscriptionTest": object(&[], json!({
+            "type": {"type": ["string", "null"], "default": "posthorn.test"},
+            "payload": {"description": "What is sent, as JSON; {\"test\": true} when absent"},
         })),
         "SecretRotation": object(&[], json!({
             "name": {"type": ["string", "null"], "default": "signing"},

@@ -60,6 +60,7 @@ impl SeriesView {
             RollupScope::Realm(name) => ("realm", Some(name.to_string())),
             RollupScope::Tenant(id) => ("tenant", Some(id.to_string())),
             RollupScope::Subscription(id) => ("subscription", Some(id.to_string())),
+            RollupScope::Topic(_, name) => ("topic", Some(name.to_string())),
         };
         Self {
             scope: name,

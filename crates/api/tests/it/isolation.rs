@@ -182,6 +182,7 @@ fn beside(operation: &Operation, field: &str) -> Value {
     match (operation.name.as_str(), field) {
         ("testFilter", "event_id") => json!({"filter": {"any_of": [{}]}}),
         ("testFilter", _) => json!({"event": {"topic": "orders", "type": "a", "payload": 1}}),
+        ("createBulk" | "countBulk", _) => json!({"action": "cancel"}),
         _ => json!({}),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Problem as _, Server};
 
-async fn finished(server: &Server, job: &Value) -> Value {
+pub(crate) async fn finished(server: &Server, job: &Value) -> Value {
     let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
     for _ in 0..1_000 {
         let job = server.as_acme("GET", &path).await.expect(200);

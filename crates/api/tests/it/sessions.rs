@@ -24,6 +24,7 @@ async fn console(server: &Server, home: Home, scope: Scope) -> String {
         name: "jo".to_owned(),
         home,
         scopes: vec![scope],
+        groups: Vec::new(),
         lasts: std::time::Duration::from_secs(60),
     };
     server.engine.open_session(new).await.unwrap().0.id.to_string()

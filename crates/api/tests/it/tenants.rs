@@ -184,14 +184,21 @@ async fn an_export_has_everything_but_secrets() {
     for event in &events {
         server.delivery_in(event, "delivered").await;
     }
+    server.as_acme("POST", "/v1/redrives").json(json!({"reason": "gate"})).await.expect(201);
+    let replay = server.as_acme("POST", "/v1/subscriptions/one/replay");
+    replay.json(json!({"status": "failed"})).await.expect(201);
+    let put = server.as_operator("PUT", "/v1/clients/zaak").header("posthorn-tenant", "acme");
+    put.json(json!({"secret": "of-nobody-else-1234"})).await.expect(200);
     let reply = server.as_operator("GET", "/v1/tenants/acme/export").await.with(200);
     assert_eq!(reply.header("content-type"), Some("text/jsonl"));
-    assert!(!reply.body.contains(&secret));
+    assert!(!reply.body.contains(&secret) && !reply.body.contains("of-nobody-else"));
     let lines: Vec<Value> =
         reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
     assert_eq!((of("tenant"), of("topic"), of("subscription")), (1, 1, 1));
     assert_eq!((of("event"), of("delivery"), of("attempt")), (25, 25, 25));
+    assert_eq!((of("job"), of("redrive"), of("client")), (1, 1, 1));
+    assert!(of("audit") >= 4, "who made the subscription, the jobs and the client");
     let end = lines.last().unwrap();
     assert_eq!(*end, json!({"kind": "end", "item": {"lines": lines.len() - 1}}));
     let exported: Vec<&str> = lines

@@ -3,13 +3,14 @@
 
 use posthorn_domain::{ProfileName, TenantId};
 use posthorn_engine::{Engine, NewReplay};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::resend;
+use super::settings::{self, Settings, SettingsChange};
 use super::setup::Setup;
 use crate::StartError;
 
-/// Applies setup files, and reads what is to be sent again.
+/// Applies setup files, shows and changes settings, and reads what is to be sent again.
 #[derive(Clone)]
 pub struct Management {
     pub(super) engine: Engine,
@@ -31,6 +32,25 @@ impl Management {
         Ok(json!({
             "changed": applied.changed, "unchanged": applied.unchanged, "ignored": ignored,
         }))
+    }
+
+    /// The four settings of deliveries, changed first where a document says so. `Err` says what is wrong.
+    pub async fn settings(
+        &self,
+        engine: &Engine,
+        document: Option<&Map<String, Value>>,
+    ) -> Result<Value, String> {
+        if let Some(document) = document {
+            let change = SettingsChange::read(document)?;
+            settings::change(engine, self.tenant, &self.profile, &change).await?;
+        }
+        let present = engine.one_profile(self.tenant, &self.profile).map_err(|e| e.to_string())?;
+        let schedule = present.policy.as_ref().ok().map(|policy| &policy.schedule);
+        let settings = schedule.and_then(Settings::of).ok_or_else(|| {
+            let profile = &self.profile;
+            format!("the retry waits of the profile `{profile}` do not match the four settings")
+        })?;
+        Ok(settings.view())
     }
 
     /// The tenant that everything of this API belongs to.

@@ -17,19 +17,23 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use http_body::Frame;
-use posthorn_domain::{Event, SubscriptionId, TenantId};
-use posthorn_engine::{Engine, Error as EngineError};
-use posthorn_store::{AttemptFilter, DeliveryFilter, EventFilter, Listing, Order, Place};
+use posthorn_domain::{Event, Home, RedriveId, SubscriptionId, TenantId};
+use posthorn_engine::{Engine, Error as EngineError, audit_view};
+use posthorn_store::{
+    AttemptFilter, AuditFilter, DeliveryFilter, EventFilter, Listing, Order, Place, RedrivePage,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{TenantView, named};
 use crate::call::{Answer, Call};
+use crate::handlers::clients::ClientBody;
 use crate::handlers::profiles::ProfileBody;
 use crate::problem::chain;
 use crate::respond;
 use crate::wire::{
-    AttemptLineView, CertificateBody, DeliveryView, EventView, KeyView, SubscriptionBody, TopicView,
+    AttemptLineView, CertificateBody, DeliveryView, EventView, JobView, KeyView, RedriveView,
+    SubscriptionBody, TopicView,
 };
 
 const LINES: HeaderValue = HeaderValue::from_static("text/jsonl");
@@ -55,6 +59,9 @@ enum Stage {
     Events(Option<Place>),
     Deliveries(Option<Place>),
     Attempts(Option<Place>),
+    Jobs(Option<Place>),
+    Redrives(Option<RedriveId>),
+    Audit(Option<Place>),
     End,
     Over,
 }
@@ -213,7 +220,34 @@ async fn step(
             for line in &page.items {
                 lines.add("attempt", &AttemptLineView::new(line, true));
             }
-            after_page(page.more, page.last, Stage::Attempts, Stage::End)
+            after_page(page.more, page.last, Stage::Attempts, Stage::Jobs(None))
+        }
+        Stage::Jobs(after) => {
+            let page = engine.store().jobs(tenant, oldest(after, SMALL)).await?;
+            page.items.iter().for_each(|job| lines.add("job", &JobView::from(job)));
+            after_page(page.more, page.last, Stage::Jobs, Stage::Redrives(None))
+        }
+        Stage::Redrives(before) => {
+            // The newest first: there is no other way to list them.
+            let page = RedrivePage { before, limit: SMALL };
+            let page = engine.store().redrives(tenant, page).await?;
+            page.items.iter().for_each(|own| lines.add("redrive", &RedriveView::from(own)));
+            match page.items.last().filter(|_| page.more) {
+                Some(last) => Stage::Redrives(Some(last.id)),
+                None => Stage::Audit(None),
+            }
+        }
+        Stage::Audit(after) => {
+            // Such lines as the tenant itself could read: who of the operators it was is not among them.
+            let reader = Home::Tenant(tenant);
+            let wanted = AuditFilter {
+                tenant: Some(tenant),
+                known_to: Some(reader.clone()),
+                ..AuditFilter::default()
+            };
+            let page = engine.store().audit(wanted, oldest(after, SMALL)).await?;
+            page.items.iter().for_each(|line| lines.add("audit", &audit_view(line, &reader)));
+            after_page(page.more, page.last, Stage::Audit, Stage::End)
         }
         Stage::End | Stage::Over => {
             lines.add("end", &End { lines: count });
@@ -247,6 +281,9 @@ fn catalog(engine: &Engine, tenant: TenantId, lines: &mut Lines) -> Result<(), E
     }
     for key in catalog.keys().iter().filter(|key| key.tenant == Some(tenant)) {
         lines.add("key", &KeyView::from(key));
+    }
+    for client in catalog.clients(tenant) {
+        lines.add("client", &ClientBody::from(&*client));
     }
     Ok(())
 }

@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use super::{count, flag, id, name, object, reference, text, texts, time, with};
 
 pub(super) fn all() -> Value {
+    let every_reason = json!({"enum": [
+        "exhausted", "permanent", "gate", "expired", "unsubscribed", "operator", "dropped",
+    ]});
     let delivery = json!({
         "id": id("dlv"), "event": id("evt"), "subscription": id("sub"),
         "state": {"enum": ["pending", "in_flight", "delivered", "dead", "cancelled"]},
-        "reason": {"enum": [
-            "exhausted", "permanent", "gate", "expired", "unsubscribed", "operator", "dropped",
-        ]},
+        "reason": every_reason.clone(),
         "due_at": time(), "waiting": reference("Waiting"), "attempts_made": count(), "lane": text(), "created_at": time(),
         "ended_at": time(),
         "last_status": {
@@ -118,6 +119,24 @@ pub(super) fn all() -> Value {
             "seen": {"type": "integer", "description": "Events that were looked at"},
             "complete": {"type": "boolean", "description": "false: there is more than was looked at"},
         })),
+        "NewBulk": object(&["action"], json!({
+            "action": {
+                "enum": ["cancel", "forget"],
+                "description": "cancel: what has not ended, and dead letters that block their lane; without `state`, what has \
+                                not ended. forget: removes deliveries with their attempts, and cancels what has not ended",
+            },
+            "event": id("evt"), "subscription": by_name.clone(),
+            "state": {"enum": ["pending", "delivered", "dead", "cancelled"]}, "reason": every_reason.clone(),
+            "status": {"type": "string", "description": "What the last attempt was answered: 404, or 5xx"},
+            "failure": {"type": "string", "description": "Why the last attempt was not answered"},
+            "from": time(), "until": time(),
+            "per_second": {"type": "integer", "minimum": 1, "maximum": 5000, "default": 100},
+        })),
+        "BulkCount": object(&["count", "seen", "complete"], json!({
+            "count": {"type": "integer", "description": "Deliveries that match"},
+            "seen": {"type": "integer", "description": "What was looked at"},
+            "complete": {"type": "boolean", "description": "false: there is more than was looked at"},
+        })),
         "ReplayCount": object(&["count", "seen", "complete"], json!({
             "count": {"type": "integer", "description": "Deliveries that would be made or tried again"},
             "seen": {"type": "integer", "description": "What was looked at"},
@@ -127,15 +146,25 @@ pub(super) fn all() -> Value {
         "Job": object(
             &["id", "kind", "per_second", "state", "seen", "done", "created_by", "created_at"],
             json!({
-                "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge", "delete_tenant"]},
+                "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge", "cancel", "forget", "delete_tenant"]},
                 "subscription": id("sub"), "event": id("evt"), "events": object(&[], with(&selection, json!({
                     "filter": reference("Filter"),
                 }))),
+                "deliveries": object(&[], json!({
+                    "event": id("evt"), "subscription": id("sub"),
+                    "state": {"enum": ["pending", "delivered", "dead", "cancelled"]},
+                    "exactly": object(&["state", "reason"], json!({"state": text(), "reason": every_reason})),
+                    "outcome": object(&[], json!({
+                        "status": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+                        "failures": {"type": "array", "items": text()},
+                    })),
+                    "created": object(&[], json!({"from": time(), "until": time()})),
+                })),
                 "status": {"enum": ["all", "missed", "failed", "delivered"]}, "responses": flag(),
                 "per_second": count(), "state": {"enum": ["running", "done", "cancelled", "failed"]},
                 "seen": {"type": "integer", "description": "Events or deliveries it has looked at"},
-                "done": {"type": "integer", "description": "Deliveries it has made or tried \
-                                                            again, events it has expunged, or rows \
+                "done": {"type": "integer", "description": "Deliveries it has made, tried again, \
+                                                            cancelled or removed, events it has expunged, or rows \
                                                             of a tenant it has removed"},
                 "created_by": {"type": "string", "description": "The key that asked for it"},
                 "created_at": time(), "finished_at": time(),

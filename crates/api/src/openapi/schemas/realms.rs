@@ -65,8 +65,8 @@ fn tenants() -> Value {
         })),
         "ExportedLine": object(&["kind", "item"], json!({
             "kind": {"enum": [
-                "tenant", "topic", "profile", "certificate", "key", "subscription", "event", "delivery",
-                "attempt", "end",
+                "tenant", "topic", "profile", "certificate", "key", "client", "subscription", "event",
+                "delivery", "attempt", "job", "redrive", "audit", "end",
             ]},
             "item": {
                 "type": "object", "additionalProperties": true,

@@ -9,7 +9,7 @@ use super::{count, object, text};
 pub(super) fn all() -> Value {
     json!({
         "Series": object(&["scope", "step", "latency_bounds_ms", "points"], json!({
-            "scope": {"enum": ["server", "realm", "tenant", "subscription"]},
+            "scope": {"enum": ["server", "realm", "tenant", "subscription", "topic"]},
             "id": text(),
             "step": {"enum": ["minute", "hour"]},
             "latency_bounds_ms": {
