@@ -15,8 +15,9 @@ use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
-/// Where they are served.
-pub(crate) const PATH: &str = "/console/assets/";
+/// Where they are served: the same files in both places, since one of them may be on a listener of its own.
+const PATH: &str = "/console/assets/";
+const PORTAL_PATH: &str = "/portal/assets/";
 
 struct File {
     name: &'static str,
@@ -30,11 +31,15 @@ macro_rules! files {
     };
 }
 
-static FILES: [File; 6] = files! {
+static FILES: [File; 10] = files! {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
     "horn.svg": "image/svg+xml",
     "htmx.min.js": "text/javascript; charset=utf-8",
+    "portal-push.js": "text/javascript; charset=utf-8",
+    "portal-worker.js": "text/javascript; charset=utf-8",
+    "portal.css": "text/css; charset=utf-8",
+    "portal.js": "text/javascript; charset=utf-8",
     "uplot.min.css": "text/css; charset=utf-8",
     "uplot.min.js": "text/javascript; charset=utf-8",
 };
@@ -79,9 +84,20 @@ pub(crate) fn url(name: &str) -> &'static str {
     place.map_or("", |place| &PACKED[place].url)
 }
 
+/// The URL of a file for pages of the portal, whose paths begin with `base`.
+pub(crate) fn portal_url(base: &str, name: &str) -> String {
+    format!("{base}/assets/{}", url(name).trim_start_matches(PATH))
+}
+
+/// A file as it stands, for where it must have a path of its own.
+pub(crate) fn contents(name: &str) -> &'static [u8] {
+    FILES.iter().find(|file| file.name == name).map_or(&[], |file| file.contents)
+}
+
 /// Answers with the file that has this URL.
 pub(crate) fn serve(path: &str, headers: &HeaderMap) -> Option<Response> {
-    let place = PACKED.iter().position(|packed| packed.url == path)?;
+    let rest = path.strip_prefix(PATH).or_else(|| path.strip_prefix(PORTAL_PATH))?;
+    let place = PACKED.iter().position(|packed| packed.url.strip_prefix(PATH) == Some(rest))?;
     let (file, packed) = (&FILES[place], &PACKED[place]);
     let gzip = takes_gzip(headers);
     let body = if gzip { packed.gzip.clone() } else { Bytes::from_static(file.contents) };
@@ -121,10 +137,19 @@ mod tests {
 
     #[test]
     fn a_first_load_is_small() {
-        let all: usize = PACKED.iter().map(|packed| packed.gzip.len()).sum();
-        assert!(all < 55_000, "{all} bytes");
-        let own = FILES.iter().find(|file| file.name == "console.js").unwrap();
-        assert!(own.contents.len() <= 10_240, "{} bytes", own.contents.len());
+        let sum = |names: &dyn Fn(&str) -> bool| -> usize {
+            let all = FILES.iter().zip(PACKED.iter()).filter(|(file, _)| names(file.name));
+            all.map(|(_, packed)| packed.gzip.len()).sum()
+        };
+        let console = sum(&|name| !name.starts_with("portal"));
+        assert!(console < 55_000, "{console} bytes");
+        let portal =
+            sum(&|name| ["console.css", "horn.svg"].contains(&name) || name.starts_with("portal."));
+        assert!(portal < 20_000, "{portal} bytes");
+        for (name, most) in [("console.js", 10_240), ("portal.js", 6_144)] {
+            let own = FILES.iter().find(|file| file.name == name).unwrap();
+            assert!(own.contents.len() <= most, "{name}: {} bytes", own.contents.len());
+        }
     }
 
     #[test]

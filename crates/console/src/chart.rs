@@ -52,6 +52,44 @@ impl Bars {
     }
 }
 
+impl Bars {
+    /// What was published in each part of a range.
+    pub(crate) fn published(points: &[(Timestamp, RollupCounts)]) -> Self {
+        let chunk = points.len().div_ceil(BARS).max(1);
+        let sums: Vec<u64> = points
+            .chunks(chunk)
+            .map(|points| points.iter().map(|(_, counts)| counts.published).sum())
+            .collect();
+        let most = sums.iter().copied().max().unwrap_or(0).max(1);
+        let bar = |(place, sum): (usize, &u64)| {
+            let height = if *sum == 0 { 0 } else { (sum * 100 / most).max(8) };
+            Bar { x: place * STEP, y: 100 - height, height, class: "f-soft" }
+        };
+        let label = format!("{} published", crate::words::number(sums.iter().sum()));
+        Self { bars: sums.iter().enumerate().map(bar).collect(), width: sums.len() * STEP, label }
+    }
+
+    /// How long nineteen of twenty attempts took at most, in each part of a range.
+    pub(crate) fn p95(points: &[(Timestamp, RollupCounts)]) -> Self {
+        let chunk = points.len().div_ceil(BARS).max(1);
+        let took: Vec<u64> = points
+            .chunks(chunk)
+            .map(|points| {
+                let mut all = RollupCounts::default();
+                points.iter().for_each(|(_, counts)| all.add(counts));
+                all.quantile_ms(0.95).map_or(0, |ms| ms.round() as u64)
+            })
+            .collect();
+        let most = took.iter().copied().max().unwrap_or(0).max(1);
+        let bar = |(place, took): (usize, &u64)| {
+            let height = if *took == 0 { 0 } else { (took * 100 / most).max(8) };
+            Bar { x: place * STEP, y: 100 - height, height, class: "f-soft" }
+        };
+        let label = format!("p95 up to {}", crate::words::span(most));
+        Self { bars: took.iter().enumerate().map(bar).collect(), width: took.len() * STEP, label }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +114,11 @@ mod tests {
         assert_eq!(bars.bars[19].height, 100);
         assert_eq!(bars.label, "1,770 attempts, 435 failed");
         assert!(Bars::of(&[]).bars.is_empty());
+        let slow = Bars::p95(&points);
+        assert_eq!((slow.bars.len(), slow.bars[19].height), (20, 100));
+        assert_eq!(slow.label, "p95 up to 5 ms");
+        points.iter_mut().for_each(|(_, counts)| counts.published = 2);
+        let published = Bars::published(&points);
+        assert_eq!((published.bars.len(), published.label.as_str()), (20, "120 published"));
     }
 }

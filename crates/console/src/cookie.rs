@@ -4,6 +4,10 @@ use http::{HeaderMap, HeaderValue, header};
 
 /// The session of the console.
 pub(crate) const SESSION: &str = "posthorn-console";
+/// A login under way at a provider.
+const LOGIN: &str = "posthorn-login";
+/// The same over TLS, as browsers keep from everybody but this very host.
+const LOGIN_SECURE: &str = "__Host-posthorn-login";
 /// The tenant somebody looked at last. Not a secret.
 pub(crate) const TENANT: &str = "posthorn-tenant";
 /// Light or dark, where somebody has chosen. Written by the page's script.
@@ -48,6 +52,22 @@ pub(crate) fn write(name: &str, value: &str, kept: &Kept, secure: bool) -> Heade
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
 }
 
+/// What the cookie of a login under way is called.
+pub(crate) const fn login_name(secure: bool) -> &'static str {
+    if secure { LOGIN_SECURE } else { LOGIN }
+}
+
+/// A cookie for a login under way: it is also sent when the provider sends the browser back.
+pub(crate) fn write_login(value: &str, kept: &Kept, secure: bool) -> HeaderValue {
+    let age = match kept {
+        Kept::Seconds(seconds) => *seconds,
+        Kept::Gone => 0,
+    };
+    let (name, secure) = (login_name(secure), if secure { "; Secure" } else { "" });
+    let text = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={age}{secure}");
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +94,16 @@ mod tests {
             0
         );
         assert_eq!(write(SESSION, "a\nb", &Kept::Gone, false), "", "nothing that splits a head");
+    }
+
+    #[test]
+    fn logins_under_way_come_back_from_another_site() {
+        let text = write_login("x", &Kept::Seconds(600), true);
+        let wanted = "__Host-posthorn-login=x; Path=/; HttpOnly; SameSite=Lax; Max-Age=600; Secure";
+        assert_eq!(text, wanted);
+        assert_eq!(
+            write_login("", &Kept::Gone, false),
+            "posthorn-login=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0"
+        );
     }
 }

@@ -62,6 +62,14 @@ impl Fields {
         Self(self.0.iter().filter(|(own, _)| own != name).cloned().collect())
     }
 
+    /// As a query, with one field in place of all others of its name.
+    pub(crate) fn with(&self, name: &str, value: &str) -> String {
+        let mut out = form_urlencoded::Serializer::new(String::new());
+        out.extend_pairs(self.0.iter().filter(|(own, _)| own != name));
+        out.append_pair(name, value);
+        out.finish()
+    }
+
     /// What was typed in a field; nothing typed is nothing.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(own, _)| own == name);

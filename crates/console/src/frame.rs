@@ -1,6 +1,7 @@
 //! What is around every page: navigation with counts, the heading, whose things one looks at.
 
 use posthorn_domain::{Scope, Tenant};
+use posthorn_engine::TenantFilter;
 
 use crate::visit::Visit;
 use crate::{assets, cookie, words};
@@ -21,7 +22,13 @@ pub(crate) enum Place {
     Realms,
     Keys,
     EventTypes,
+    Topics,
     Certificates,
+    Notificaties,
+    Efgs,
+    Cedros,
+    PcaHub,
+    Push,
     System,
     Audit,
 }
@@ -40,7 +47,13 @@ impl Place {
             Self::Realms => "realms",
             Self::Keys => "keys",
             Self::EventTypes => "event-types",
+            Self::Topics => "topics",
             Self::Certificates => "certificates",
+            Self::Notificaties => "notificaties",
+            Self::Efgs => "efgs",
+            Self::Cedros => "cedros",
+            Self::PcaHub => "pca-hub",
+            Self::Push => "push",
             Self::System => "system",
             Self::Audit => "audit",
         }
@@ -56,6 +69,7 @@ impl Place {
                 | Self::Subscriptions
                 | Self::DeadLetters
                 | Self::Jobs
+                | Self::Topics
                 | Self::Certificates
         )
     }
@@ -69,6 +83,7 @@ impl Place {
             Self::Subscriptions,
             Self::DeadLetters,
             Self::Jobs,
+            Self::Topics,
             Self::Certificates,
         ];
         all.into_iter().find(|place| place.path() == path)
@@ -102,6 +117,8 @@ pub(crate) struct Frame {
     /// Whether the tenant can be switched here.
     pub(crate) switches: bool,
     pub(crate) live: bool,
+    /// The stream that says when it changes.
+    pub(crate) stream: String,
     pub(crate) charts: bool,
     pub(crate) csrf: String,
     pub(crate) who: String,
@@ -127,11 +144,10 @@ impl Frame {
         let tenant = visit.usual_tenant();
         let operator = visit.is_operator();
         let mut tenants = Vec::new();
-        if operator || visit.realm().is_some() {
-            let all = visit.engine().catalog().tenants();
-            let own =
-                all.into_iter().filter(|own| visit.realm().is_none_or(|realm| own.realm == *realm));
-            tenants = own.take(OFFERED_MAX).map(|tenant| tenant.name).collect();
+        if operator || visit.is_everywhere() || visit.realm().is_some() {
+            let filter = TenantFilter { realm: visit.realm().cloned(), ..TenantFilter::default() };
+            let (own, _) = visit.engine().catalog().tenants_page(&filter, None, OFFERED_MAX);
+            tenants = own.into_iter().map(|tenant| tenant.name).collect();
         }
         Self {
             title: title.into(),
@@ -142,6 +158,10 @@ impl Frame {
             switches: place.is_of_tenant() && tenants.len() > 1,
             tenants,
             live: false,
+            stream: match visit.tenant() {
+                Ok(tenant) => format!("{}/live", home(tenant)),
+                Err(_) => "/console/live".to_owned(),
+            },
             charts: false,
             csrf: visit.form_token(),
             who: visit.session.name.clone(),
@@ -160,6 +180,11 @@ impl Frame {
     /// Of a page that goes on by itself.
     pub(crate) fn live(self) -> Self {
         Self { live: true, ..self }
+    }
+
+    /// The same of a page that is about one thing: only what happens to that is told.
+    pub(crate) fn live_of(self, id: impl std::fmt::Display) -> Self {
+        Self { live: true, stream: format!("{}?of={id}", self.stream), ..self }
     }
 
     /// Of a page with charts.
@@ -196,6 +221,10 @@ fn said(visit: &Visit) -> Option<Said> {
         "ended" => "The session has ended.",
         "rotated" => "Replaced. It is used from now on, on every node.",
         "imported" => "Imported.",
+        crate::login::UNSENT => {
+            let text = "Your session had ended, so the form was not sent. Please send it again.";
+            return Some(Said { kind: "bad", text: text.to_owned() });
+        }
         "deleting" => "It opens nothing any more. This page shows how far its deletion is.",
         _ => return None,
     };
@@ -233,10 +262,21 @@ async fn navigation(visit: &Visit, here: Place, tenant: Option<&Tenant>) -> Vec<
         second.push(link("Keys", Place::Keys, None, None));
     }
     second.push(link("Event types", Place::EventTypes, None, None));
+    second.push(link("Topics", Place::Topics, None, None));
     second.push(link("Certificates", Place::Certificates, None, None));
     groups.push(second);
+    let spoken = crate::pages::systems::spoken(visit, tenant);
+    let spoken = spoken.into_iter().map(|(name, place, tenant)| NavLink {
+        href: format!("{}/{}", home(&tenant), place.path()),
+        ..link(name, place, None, None)
+    });
+    let spoken: Vec<NavLink> = spoken.collect();
+    if !spoken.is_empty() {
+        groups.push(spoken);
+    }
     let mut third = Vec::new();
     if visit.is_operator() {
+        third.push(link("Push", Place::Push, None, None));
         third.push(link("System", Place::System, None, None));
     }
     third.push(link("Audit", Place::Audit, None, None));

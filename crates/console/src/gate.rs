@@ -6,14 +6,14 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts as _, RawPathParams};
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
-use posthorn_domain::{Scope, SessionKind};
+use posthorn_domain::Scope;
 use posthorn_listener::Peer;
 
 use crate::form::{self, Fields};
-use crate::pages::{Needs, PageRoute};
+use crate::pages::{Needs, PageRoute, ROUTES};
 use crate::trouble::Trouble;
 use crate::visit::{Arrival, Visit, page, see};
-use crate::{Console, assets, cookie, login};
+use crate::{Console, assets, entry, login};
 
 /// What no page may do, told to the browser as well.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -43,8 +43,9 @@ pub(crate) async fn asset(uri: Uri, headers: HeaderMap) -> Response {
 /// Every path that is no page.
 pub(crate) async fn lost(console: Arc<Console>, request: Request<Body>) -> Response {
     let (parts, _) = request.into_parts();
-    match arrive(&console, &parts.headers, parts.uri.clone(), None).await {
-        Ok(arrival) => {
+    let peer = parts.extensions.get::<Peer>().cloned();
+    match arrive(&console, &parts.headers, parts.uri.clone(), peer, false).await {
+        Ok((arrival, _)) => {
             let visit = Visit::new(console, arrival);
             login::trouble_page(Some(&visit), &parts.headers, &Trouble::NotFound("page")).await
         }
@@ -64,28 +65,60 @@ pub(crate) fn is_from_here(headers: &HeaderMap) -> bool {
     host.is_some() && origin.is_some_and(|origin| Some(origin) == host)
 }
 
-/// Who arrives with this cookie.
+/// Who arrives, and the cookie they get if their session is new.
 async fn arrive(
     console: &Console,
     headers: &HeaderMap,
     uri: Uri,
     peer: Option<Peer>,
-) -> Result<Arrival, Trouble> {
-    let token = cookie::read(headers, cookie::SESSION).ok_or(Trouble::LoggedOut)?;
-    let session = console.engine.authenticate_session(&token).await?;
-    let session = session.filter(|session| session.kind == SessionKind::Console);
-    let session = session.ok_or(Trouble::LoggedOut)?;
-    let principal = console.engine.principal_of(&session).ok_or(Trouble::LoggedOut)?;
-    Ok(Arrival {
-        session,
-        principal,
-        token,
+    opens: bool,
+) -> Result<(Arrival, Option<HeaderValue>), Trouble> {
+    let entered = entry::arrive(console, headers, peer.as_ref(), opens).await?;
+    let arrival = Arrival {
+        session: entered.session,
+        principal: entered.principal,
+        token: entered.token,
         headers: headers.clone(),
         uri,
         peer,
         form: Fields::default(),
         named: Vec::new(),
-    })
+        surface: "console",
+    };
+    Ok((arrival, entered.cookie))
+}
+
+/// The page that a form was on, as far as the browser says: where it was sent to is no page.
+pub(crate) fn page_of_form(headers: &HeaderMap) -> &str {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let here = || {
+        let (_, rest) = text(header::REFERER)?.split_once("://")?;
+        let (host, _) = rest.split_once('/')?;
+        (Some(host) == text(header::HOST)).then(|| &rest[host.len()..])
+    };
+    here().filter(|path| is_page(path)).unwrap_or("/console/")
+}
+
+/// Whether there is a page at a path: what is only posted to shows nothing when it is looked at.
+fn is_page(path: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let leads_there = |route: &str| {
+        let same = route.split('/').zip(path.split('/')).all(|(own, shown)| {
+            own == shown || (own.starts_with('{') && !shown.is_empty() && shown != "..")
+        });
+        same && route.split('/').count() == path.split('/').count()
+    };
+    ROUTES.iter().any(|route| route.method == Method::GET && leads_there(route.path))
+}
+
+/// Back to the page of a form that was not sent, which says so.
+fn unsent(headers: &HeaderMap) -> String {
+    let (path, query) = match page_of_form(headers).split_once('?') {
+        Some((path, query)) => (path, query),
+        None => (page_of_form(headers), ""),
+    };
+    let query = Fields::parse(query.as_bytes()).with("done", login::UNSENT);
+    format!("{path}?{query}")
 }
 
 /// Lets a visitor through to a page, or says why not.
@@ -94,13 +127,41 @@ pub(crate) async fn pass(
     route: &'static PageRoute,
     request: Request<Body>,
 ) -> Response {
+    let headers = request.headers().clone();
+    let looks = route.method == Method::GET;
+    let mut cookie = None;
+    let mut response = answer(console, route, request, &mut cookie).await;
+    if let Some(cookie) = cookie {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+    // A browser that looks again asks for the page, not for the change.
+    if !looks && response.headers().contains_key("refresh") {
+        return login::away_changing(&headers, page_of_form(&headers));
+    }
+    response
+}
+
+async fn answer(
+    console: Arc<Console>,
+    route: &'static PageRoute,
+    request: Request<Body>,
+    cookie: &mut Option<HeaderValue>,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     let (headers, uri) = (parts.headers.clone(), parts.uri.clone());
     let peer = parts.extensions.get::<Peer>().cloned();
-    let mut arrival = match arrive(&console, &headers, uri.clone(), peer).await {
-        Ok(arrival) => arrival,
-        Err(Trouble::LoggedOut) if route.method == Method::GET => {
-            return see(&login::path_for(&uri));
+    let looks = route.method == Method::GET;
+    let mut arrival = match arrive(&console, &headers, uri.clone(), peer.clone(), looks).await {
+        Ok((arrival, new)) => {
+            *cookie = new;
+            arrival
+        }
+        Err(Trouble::LoggedOut) if looks => return see(&login::path_for(&uri)),
+        Err(Trouble::LoggedOut) => {
+            // Whom a proxy vouches for has no login to go through.
+            let next = unsent(&headers);
+            let vouched = entry::told(&console, &headers, peer.as_ref()).is_some();
+            return see(&if vouched { next } else { login::path_to(&next) });
         }
         Err(trouble) => return login::trouble_page_of(&headers, &uri, &trouble),
     };
@@ -158,5 +219,41 @@ fn check(visit: &Visit, needs: Needs) -> Result<(), Trouble> {
         Needs::Publish => Err(Trouble::Forbidden("it needs the scope `publish`")),
         Needs::Operator if visit.is_operator() => Ok(()),
         Needs::Operator => Err(Trouble::Forbidden("it is for operators")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_back_is_a_page() {
+        let from = |referer: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("console.test:8080"));
+            headers.insert(header::REFERER, HeaderValue::from_str(referer).unwrap());
+            unsent(&headers)
+        };
+        let cases = [
+            ("https://console.test:8080/console/", "/console/?done=unsent"),
+            ("http://console.test:8080/console/keys/new", "/console/keys/new?done=unsent"),
+            (
+                "http://console.test:8080/console/t/acme/deliveries/dlv_1?done=retried&a=1%262",
+                "/console/t/acme/deliveries/dlv_1?a=1%262&done=unsent",
+            ),
+            (
+                "http://console.test:8080/console/t/acme/deliveries/dlv_1/retry",
+                "/console/?done=unsent",
+            ),
+            ("http://console.test:8080/console/t/../keys", "/console/?done=unsent"),
+            ("http://console.test:8080/v1/events", "/console/?done=unsent"),
+            ("http://evil.test/console/keys/new", "/console/?done=unsent"),
+            ("http://console.test:8080@evil.test/console/keys/new", "/console/?done=unsent"),
+            ("nonsense", "/console/?done=unsent"),
+        ];
+        for (referer, wanted) in cases {
+            assert_eq!(from(referer), wanted, "{referer}");
+        }
+        assert_eq!(unsent(&HeaderMap::new()), "/console/?done=unsent");
     }
 }

@@ -1,22 +1,36 @@
 //! The pages, and the one table of them.
 
+pub(crate) mod attention;
 pub(crate) mod audit;
+pub(crate) mod bulk;
+pub(crate) mod cedros;
 pub(crate) mod certificates;
+pub(crate) mod dead_letters;
 pub(crate) mod deliveries;
 pub(crate) mod delivery;
+pub(crate) mod efgs;
 pub(crate) mod event_type_form;
 pub(crate) mod event_types;
 pub(crate) mod events;
+pub(crate) mod explain;
+pub(crate) mod filter_form;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+pub(crate) mod matching;
+pub(crate) mod nodes;
+pub(crate) mod notificaties;
 pub(crate) mod overview;
+pub(crate) mod pca_hub;
+pub(crate) mod push;
 pub(crate) mod realms;
 pub(crate) mod show;
 pub(crate) mod subscription;
 pub(crate) mod subscriptions;
 pub(crate) mod system;
+pub(crate) mod systems;
 pub(crate) mod tenant;
 pub(crate) mod tenants;
+pub(crate) mod topics;
 pub(crate) mod typed;
 
 use std::future::Future;
@@ -69,6 +83,8 @@ macro_rules! routes {
 pub(crate) static ROUTES: &[PageRoute] = routes! {
     GET "/console/" Read overview::server;
     GET "/console/switch" Read overview::switch;
+    GET "/console/live" Operator crate::live::server;
+    GET "/console/t/{tenant}/live" Read crate::live::tenant;
     GET "/console/t/{tenant}" Read overview::tenant;
 
     GET "/console/t/{tenant}/events" Read events::list;
@@ -80,6 +96,9 @@ pub(crate) static ROUTES: &[PageRoute] = routes! {
 
     GET "/console/t/{tenant}/deliveries" Read deliveries::list;
     GET "/console/t/{tenant}/dead-letters" Read deliveries::dead;
+    POST "/console/t/{tenant}/deliveries/selected" Manage bulk::selected;
+    GET "/console/t/{tenant}/deliveries/matching" Manage matching::ask;
+    POST "/console/t/{tenant}/deliveries/matching" Manage matching::start;
     GET "/console/t/{tenant}/deliveries/{id}" Read delivery::one;
     POST "/console/t/{tenant}/deliveries/{id}/retry" Manage delivery::retry;
     POST "/console/t/{tenant}/deliveries/{id}/cancel" Manage delivery::cancel;
@@ -96,7 +115,8 @@ pub(crate) static ROUTES: &[PageRoute] = routes! {
     POST "/console/t/{tenant}/subscriptions/{id}/test" Manage subscription::test;
     POST "/console/t/{tenant}/subscriptions/{id}/rotate" Manage subscription::rotate;
     POST "/console/t/{tenant}/subscriptions/{id}/change" Manage subscription::change;
-    POST "/console/t/{tenant}/subscriptions/{id}/try" Manage subscription::try_filter;
+    GET "/console/t/{tenant}/subscriptions/{id}/filter" Manage filter_form::show;
+    POST "/console/t/{tenant}/subscriptions/{id}/filter" Manage filter_form::send;
     POST "/console/t/{tenant}/subscriptions/{id}/replay" Manage subscription::replay;
     POST "/console/t/{tenant}/subscriptions/{id}/delete" Manage subscription::delete;
 
@@ -114,12 +134,22 @@ pub(crate) static ROUTES: &[PageRoute] = routes! {
     POST "/console/t/{tenant}/certificates/{id}/revoke" Manage certificates::revoke;
     POST "/console/t/{tenant}/certificates/{id}/delete" Manage certificates::delete;
 
+    GET "/console/t/{tenant}/topics" Read topics::list;
+    GET "/console/t/{tenant}/topics/{name}" Read topics::one;
+
+    GET "/console/t/{tenant}/notificaties" Read notificaties::show;
+    POST "/console/t/{tenant}/notificaties" Operator notificaties::change;
+    GET "/console/t/{tenant}/efgs" Read efgs::show;
+    GET "/console/t/{tenant}/cedros" Read cedros::show;
+    GET "/console/t/{tenant}/pca-hub" Read pca_hub::show;
+
     GET "/console/tenants" Operator tenants::list;
     GET "/console/tenants/new" Operator tenants::new;
     POST "/console/tenants/new" Operator tenants::create;
     GET "/console/tenants/{id}" Operator tenant::one;
     POST "/console/tenants/{id}" Operator tenant::change;
     POST "/console/tenants/{id}/delete" Operator tenant::delete;
+    POST "/console/tenants/{id}/portal-link" Operator tenant::portal_link;
 
     GET "/console/realms" Operator realms::list;
     POST "/console/realms" Operator realms::create;
@@ -145,6 +175,12 @@ pub(crate) static ROUTES: &[PageRoute] = routes! {
 
     GET "/console/audit" Read audit::list;
 
+    GET "/console/push" Operator push::show;
+    POST "/console/push/find" Operator push::find;
+    GET "/console/push/agents/{id}" Operator push::agent;
+
     GET "/console/system" Operator system::show;
+    GET "/console/system/config" Operator nodes::config;
+    GET "/console/system/explain" Operator explain::show;
     POST "/console/system/sessions/{id}/end" Operator system::end;
 };

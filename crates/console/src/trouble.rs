@@ -1,7 +1,14 @@
 //! What can go wrong on the way to a page, and how a page says so.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde::Deserialize;
+
+use crate::{text, words};
+
+/// Groups that are shown to somebody who has no rights.
+const GROUPS_SHOWN: usize = 30;
 
 /// Why there is no page.
 #[derive(Debug)]
@@ -16,8 +23,14 @@ pub(crate) enum Trouble {
     Forbidden(&'static str),
     /// The form is not one of this session's, or came from elsewhere.
     Foreign,
+    /// The visitor is known, and none of their groups may do anything here.
+    NoRights(String),
+    /// The session makes more requests than it may.
+    TooFast(Duration),
     /// The store does not answer.
     Away,
+    /// The same, while something was to be changed.
+    AwayChanging,
     /// A fault of ours.
     Fault(String),
 }
@@ -32,6 +45,24 @@ pub(crate) struct Refusal {
 }
 
 impl Trouble {
+    /// For somebody in these groups.
+    pub(crate) fn no_rights(name: &str, groups: &[String]) -> Self {
+        let name = text::line(name, 100);
+        let shown: Vec<String> =
+            groups.iter().take(GROUPS_SHOWN).map(|group| text::line(group, 60)).collect();
+        let groups = match (shown.len(), groups.len()) {
+            (0, _) => "You are in no group.".to_owned(),
+            (few, all) if few < all => {
+                format!("Your groups: {}, and {} more.", shown.join(", "), all - few)
+            }
+            _ => format!("Your groups: {}.", shown.join(", ")),
+        };
+        Self::NoRights(format!(
+            "You are {name}, but none of your groups has rights in this console. {groups} Whoever operates this server \
+             decides which groups have."
+        ))
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Refused(refusal) => {
@@ -39,8 +70,9 @@ impl Trouble {
             }
             Self::LoggedOut => StatusCode::UNAUTHORIZED,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
-            Self::Forbidden(_) | Self::Foreign => StatusCode::FORBIDDEN,
-            Self::Away => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Forbidden(_) | Self::Foreign | Self::NoRights(_) => StatusCode::FORBIDDEN,
+            Self::TooFast(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Away | Self::AwayChanging => StatusCode::SERVICE_UNAVAILABLE,
             Self::Fault(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -53,9 +85,10 @@ impl Trouble {
             Self::Refused(_) => "That did not work",
             Self::LoggedOut => "Please log in",
             Self::NotFound(_) => "Not found",
-            Self::Forbidden(_) => "Not allowed",
+            Self::Forbidden(_) | Self::NoRights(_) => "Not allowed",
+            Self::TooFast(_) => "Too many requests",
             Self::Foreign => "Please try again",
-            Self::Away => "The store does not answer",
+            Self::Away | Self::AwayChanging => "The store does not answer",
             Self::Fault(_) => "Something went wrong here",
         }
     }
@@ -69,12 +102,23 @@ impl Trouble {
             },
             Self::LoggedOut => "Your session has ended.".to_owned(),
             Self::NotFound(what) => format!("There is no such {what}, or it is not yours to see."),
-            Self::Forbidden(what) => format!("Your key may not do this: {what}."),
+            Self::Forbidden(what) => format!("You may not do this: {what}."),
             Self::Foreign => "This form is from another session or another site. Open the page again and repeat \
                               what you did."
                 .to_owned(),
             Self::Away => "Nothing is lost; what was accepted is on disk. This page tries again every five seconds."
                 .to_owned(),
+            Self::AwayChanging => "What you sent may not have been done. This page goes back in five seconds: look \
+                                   there whether it was done before you send it again."
+                .to_owned(),
+            Self::NoRights(text) => text.clone(),
+            Self::TooFast(wait) => {
+                let wait = words::span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1_000));
+                format!(
+                    "Your session asks for more pages a second than it may (console.requests_per_second). Nothing was \
+                     done. Wait {wait} and load the page again."
+                )
+            }
             Self::Fault(detail) => detail.clone(),
         }
     }

@@ -42,6 +42,9 @@ pub(crate) struct Visit {
     pub(crate) form: Fields,
     /// What the path names after the tenant.
     pub(crate) named: Vec<String>,
+    pub(crate) uri: Uri,
+    /// Which pages they are on, for the audit log.
+    surface: &'static str,
 }
 
 /// What a visit is made of.
@@ -54,14 +57,29 @@ pub(crate) struct Arrival {
     pub(crate) peer: Option<Peer>,
     pub(crate) form: Fields,
     pub(crate) named: Vec<String>,
+    pub(crate) surface: &'static str,
 }
 
 impl Visit {
     pub(crate) fn new(console: Arc<Console>, arrival: Arrival) -> Self {
-        let Arrival { session, principal, token, headers, uri, peer, form, named } = arrival;
+        let Arrival { session, principal, token, headers, uri, peer, form, named, surface } =
+            arrival;
         let query = Fields::parse(uri.query().unwrap_or_default().as_bytes());
         let tenant = None;
-        Self { console, session, principal, token, tenant, headers, peer, query, form, named }
+        Self {
+            console,
+            session,
+            principal,
+            token,
+            tenant,
+            headers,
+            peer,
+            query,
+            form,
+            named,
+            uri,
+            surface,
+        }
     }
 
     /// The same, about a tenant that the path names. One that the visitor may not see is not there.
@@ -123,9 +141,35 @@ impl Visit {
         self.principal.is_operator()
     }
 
+    /// Whether the visitor sees all tenants, also without being an operator.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        self.principal.is_everywhere()
+    }
+
     /// The realm that the session is bound to.
     pub(crate) fn realm(&self) -> Option<&RealmName> {
         self.principal.realm()
+    }
+
+    /// Where the visitor comes from, if that is known.
+    pub(crate) fn peer(&self) -> Option<&Peer> {
+        self.peer.as_ref()
+    }
+
+    /// Whether somebody who stays may still look: the session is there, what it stands on is, and so is the tenant.
+    pub(crate) async fn is_still_allowed(&self) -> Result<bool, Trouble> {
+        let session = self.engine().authenticate_session(&self.token).await?;
+        let principal = session.and_then(|session| self.engine().principal_of(&session));
+        let Some(principal) = principal else { return Ok(false) };
+        let reads = principal.is_operator() || principal.key.allows(Scope::Read);
+        let own = match &self.tenant {
+            None => principal.is_operator(),
+            Some(tenant) => {
+                let tenant = self.engine().catalog().tenant(tenant.id);
+                tenant.is_ok_and(|tenant| principal.acts_for(&tenant))
+            }
+        };
+        Ok(reads && own)
     }
 
     /// A token for the forms of one page.
@@ -141,7 +185,7 @@ impl Visit {
     pub(crate) fn acting(&self) -> Acting {
         let (id, home) = (self.session.id.to_string(), self.session.home.clone());
         let address = self.peer.as_ref().map(Peer::address);
-        Acting::session(&id, &self.session.name, home, "console", address)
+        Acting::session(&id, &self.session.name, home, self.surface, address)
     }
 
     async fn ask(
@@ -163,6 +207,10 @@ impl Visit {
             && let Ok(name) = HeaderValue::from_str(&tenant.id.to_string())
         {
             headers.insert(TENANT_HEADER, name);
+        }
+        // Links that the API makes lead to where the visitor is.
+        if let Some(host) = self.headers.get(header::HOST) {
+            headers.insert(header::HOST, host.clone());
         }
         let vouched = Vouched { principal: self.principal.clone(), by: self.acting() };
         request.extensions_mut().insert(vouched);
@@ -221,6 +269,19 @@ impl Visit {
     ) -> Result<T, Trouble> {
         let body = body.map(|body| Bytes::from(body.to_string()));
         let answer = self.ask(self.tenant.as_ref(), method, path, body).await?;
+        decode(&self.read(answer).await?)
+    }
+
+    /// The same for another tenant than the page's.
+    pub(crate) async fn send_for<T: DeserializeOwned>(
+        &self,
+        tenant: &Tenant,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, Trouble> {
+        let body = Some(Bytes::from(body.to_string()));
+        let answer = self.ask(Some(tenant), method, path, body).await?;
         decode(&self.read(answer).await?)
     }
 

@@ -1,6 +1,6 @@
 //! How times, spans, numbers and states are written, the same on every page.
 
-use posthorn_domain::Timestamp;
+use posthorn_domain::{Timestamp, WaitReason};
 
 /// A span of time in two units at most.
 pub(crate) fn span(millis: u64) -> String {
@@ -107,6 +107,25 @@ pub(crate) fn short(id: &str) -> String {
     }
 }
 
+/// What a delivery waits for, after *waits for*.
+pub(crate) fn waiting(reason: &str) -> &'static str {
+    match WaitReason::parse(reason) {
+        None | Some(WaitReason::Schedule) => "the time of its next attempt",
+        Some(WaitReason::Scheduled) => "the time its event is to be delivered",
+        Some(WaitReason::RetryAfter) => "as long as the receiver asked for",
+        Some(WaitReason::Lane) => "those before it in its lane",
+        Some(WaitReason::Rate) => "the rate of its subscription",
+        Some(WaitReason::TenantRate) => "the rate of its tenant",
+        Some(WaitReason::Concurrency) => "other attempts at this receiver to end",
+        Some(WaitReason::Spacing) => "the gap between two attempts of its key",
+        Some(WaitReason::Gate) => "its gate to open",
+        Some(WaitReason::Breaker) => "the receiver to recover: the breaker is open",
+        Some(WaitReason::Paused) => "its subscription, which is paused",
+        Some(WaitReason::Disabled) => "its subscription, which is disabled",
+        Some(WaitReason::Quota) => "room: its tenant has as much as it may",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,5 +176,13 @@ mod tests {
         assert_eq!(short("dlv_01m7fzphbjcr03cr03cr03"), "dlv_01m7…cr03");
         assert_eq!(short("acme"), "acme");
         assert_eq!(short("ünïcödé-ünïcödé-ünïcödé"), "ünïcödé-…cödé");
+    }
+
+    #[test]
+    fn every_wait_has_words_of_its_own() {
+        let words: std::collections::BTreeSet<&str> =
+            WaitReason::ALL.iter().map(|reason| waiting(reason.as_str())).collect();
+        assert_eq!(words.len(), WaitReason::ALL.len());
+        assert!(words.iter().all(|words| !words.contains('_')), "{words:?}");
     }
 }

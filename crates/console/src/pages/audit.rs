@@ -108,7 +108,7 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
         lines: list.items.iter().map(|row| line(&visit, row, now)).collect(),
         pager: Pager::of(&list, &visit.query, &FILTER, now),
         actions,
-        wide: visit.is_operator() || visit.realm().is_some(),
+        wide: visit.is_everywhere() || visit.realm().is_some(),
         visit: &visit,
         wrong,
     };

@@ -9,6 +9,7 @@ use posthorn_store::Counts;
 use serde::Deserialize;
 
 use super::Answer;
+use super::dead_letters::{self, Groups};
 use super::show::{Listed, Named, Pager, Shown, Time};
 use crate::frame::{Frame, Place, home};
 use crate::trouble::Trouble;
@@ -93,6 +94,9 @@ struct DeliveriesPage<'p> {
     subscriptions: Vec<(String, String)>,
     dead_only: bool,
     redrive: String,
+    /// Where one is asked what to do to all that match.
+    all: String,
+    groups: Option<Groups>,
     wrong: Option<(String, String)>,
 }
 
@@ -148,8 +152,19 @@ async fn show(visit: &Visit, dead_only: bool) -> Answer {
     let place = if dead_only { Place::DeadLetters } else { Place::Deliveries };
     let title = if dead_only { "Dead letters" } else { "Deliveries" };
     let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let groups = match dead_only && wrong.is_none() {
+        true => dead_letters::groups(visit, tenant.id, counts.dead, now).await?,
+        false => None,
+    };
+    let mut frame = Frame::new(visit, place, title).await;
+    // Only the newest change by themselves; what is further back stays where it is.
+    frame.live = wrong.is_none()
+        && visit.query.get("cursor").is_none()
+        && visit.query.get("order") != Some("oldest");
     let html = DeliveriesPage {
-        frame: Frame::new(visit, place, title).await,
+        frame,
+        groups,
+        all: format!("{base}/deliveries/matching?{}", visit.query.query(&FILTER, fixed)),
         tabs: if dead_only { Vec::new() } else { tabs(visit, counts) },
         pager: Pager::of(&list, &visit.query, &FILTER, now),
         redrive: format!(
@@ -182,7 +197,7 @@ pub(crate) fn line(
         last: row.last(),
         lane: row.lane.as_deref().map(|lane| crate::text::line(lane, 40)),
         due: row.due_at.map(|at| Time::new(at, now)),
-        why: row.waiting.map(|waiting| waiting.reason.as_str().replace('_', " ")),
+        why: row.waiting.map(|waiting| format!("for {}", words::waiting(waiting.reason.as_str()))),
         made: Time::new(row.ended_at.unwrap_or(row.created_at), now),
     }
 }

@@ -158,7 +158,8 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     let html = DeliveryPage {
         frame: Frame::new(&visit, Place::Deliveries, title)
             .await
-            .below(format!("{base}/deliveries"), "Deliveries"),
+            .below(format!("{base}/deliveries"), "Deliveries")
+            .live_of(id),
         id: whole.row.id.to_string(),
         event: whole.row.event.to_string(),
         shown: whole.row.shown(),
@@ -192,13 +193,13 @@ fn told(step: &Step, now: Timestamp) -> Told {
         "matched" => ("good", "Matched".to_owned(), step.detail.clone().unwrap_or_default()),
         "made" => ("good", "Made by a job".to_owned(), step.detail.clone().unwrap_or_default()),
         "waited" => {
-            let reason = step.reason.as_deref().unwrap_or("schedule").replace('_', " ");
+            let reason = words::waiting(step.reason.as_deref().unwrap_or_default());
             let title = match lasted {
-                Some(lasted) => format!("Waited {}: {reason}", words::span(lasted)),
-                None => format!("Waits: {reason}"),
+                Some(lasted) => format!("Waited {} for {reason}", words::span(lasted)),
+                None => format!("Waits for {reason}"),
             };
-            let meaning = step.explain.as_ref().map(|explain| explain.meaning.clone());
-            ("wait", title, step.detail.clone().or(meaning).unwrap_or_default())
+            // What the API explains besides names its own fields.
+            ("wait", title, step.detail.clone().unwrap_or_default())
         }
         "retried" => (
             "off",
@@ -295,7 +296,7 @@ fn tried(step: &Step) -> Tried {
 }
 
 /// A request as it goes over the wire, as far as it may be shown.
-fn request_text(request: &Value) -> String {
+pub(crate) fn request_text(request: &Value) -> String {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     let mut out = format!("{} {}\n", text("method"), text("url"));
     for pair in request.get("headers").and_then(Value::as_array).into_iter().flatten() {

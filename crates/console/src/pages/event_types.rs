@@ -64,7 +64,7 @@ pub(crate) fn changes(visit: &Visit) -> bool {
 
 /// The realms to choose from: an operator has all of them, others are told theirs.
 pub(crate) fn realms(visit: &Visit) -> Vec<String> {
-    if visit.is_operator() { realm_names(visit) } else { Vec::new() }
+    if visit.is_everywhere() { realm_names(visit) } else { Vec::new() }
 }
 
 /// The pages of an event type.

@@ -66,7 +66,7 @@ struct Whole {
 
 /// Its payload, as it was published. Apart from the rest: what is flattened loses how its numbers were written.
 #[derive(Deserialize)]
-struct Payload {
+pub(crate) struct Payload {
     payload: Option<Box<RawValue>>,
     payload_base64: Option<String>,
 }
@@ -144,8 +144,10 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     let topics = visit.engine().catalog().topics(tenant.id);
     let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let mut frame = Frame::new(&visit, Place::Events, "Events").await;
-    // Only who waits for the first event is shown it at once.
-    frame.live = counts.events == 0;
+    // Only the newest change by themselves; what is further back stays where it is.
+    frame.live = wrong.is_none()
+        && visit.query.get("cursor").is_none()
+        && visit.query.get("order") != Some("oldest");
     let html = EventsPage {
         frame,
         pager: Pager::of(&list, &visit.query, &FILTER, now),
@@ -215,7 +217,8 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     let html = EventPage {
         frame: Frame::new(&visit, Place::Events, text::line(&event.event_type, 100))
             .await
-            .below(format!("{base}/events"), "Events"),
+            .below(format!("{base}/events"), "Events")
+            .live_of(id),
         id: event.id.to_string(),
         topic: text::line(&event.topic, 200),
         key: event.key.as_deref().map(text::visible),
@@ -245,7 +248,7 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     Ok(page(&visit.headers, StatusCode::OK, html.render()?))
 }
 
-fn payload_bytes(payload: &Payload) -> Option<Bytes> {
+pub(crate) fn payload_bytes(payload: &Payload) -> Option<Bytes> {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     match (&payload.payload, &payload.payload_base64) {

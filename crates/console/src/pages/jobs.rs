@@ -1,4 +1,4 @@
-//! Bulk work and how far it is: jobs (replays, expunges, deletions) and redrives of dead letters.
+//! Bulk work and how far it is: jobs (replays, expunges, cancellations, deletions) and redrives of dead letters.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Answer;
+use super::dead_letters;
 use super::show::{Listed, Pager, Shown, Time};
 use crate::frame::{Frame, Place, home};
 use crate::text;
@@ -50,6 +51,8 @@ struct Work {
     running: bool,
     pace: u32,
     progress: String,
+    /// How many it has done a second, so far.
+    rate: String,
     /// Of how many, where that is known.
     parts: Option<(u64, u64)>,
     by: String,
@@ -68,7 +71,11 @@ fn shown(state: &str) -> Shown {
 }
 
 fn of_job(job: &Job, now: Timestamp) -> Work {
-    let kind = job.kind.as_deref().unwrap_or("job").replace('_', " ");
+    let kind = match job.kind.as_deref() {
+        Some("cancel") => "cancellation of deliveries".to_owned(),
+        Some("forget") => "deletion of deliveries".to_owned(),
+        kind => kind.unwrap_or("job").replace('_', " "),
+    };
     Work {
         path: format!("jobs/{}", job.id),
         id: job.id.to_string(),
@@ -81,6 +88,7 @@ fn of_job(job: &Job, now: Timestamp) -> Work {
             words::number(job.done),
             words::number(job.seen)
         ),
+        rate: rate(job.seen, job.created_at, job.finished_at.unwrap_or(now)),
         parts: None,
         by: text::line(&job.created_by, 60),
         made: Time::new(job.created_at, now),
@@ -102,12 +110,43 @@ fn of_redrive(redrive: &Redrive, now: Timestamp) -> Work {
             words::number(redrive.moved),
             words::number(redrive.total)
         ),
+        rate: rate(redrive.moved, redrive.created_at, redrive.finished_at.unwrap_or(now)),
         parts: Some((redrive.moved, redrive.total)),
         by: String::new(),
         made: Time::new(redrive.created_at, now),
         ended: redrive.finished_at.map(|at| Time::new(at, now)),
         problem: None,
     }
+}
+
+fn rate(done: u64, from: Timestamp, until: Timestamp) -> String {
+    // The first go is made at once; over less than some seconds it would look like a pace.
+    let millis = (until.as_millis() - from.as_millis()).max(5_000).unsigned_abs();
+    words::rate(done, millis)
+}
+
+/// A line of the audit log, as far as it says who.
+#[derive(Deserialize)]
+struct Started {
+    actor: Actor,
+}
+
+#[derive(Deserialize)]
+struct Actor {
+    kind: String,
+    id: Option<String>,
+    name: Option<String>,
+}
+
+/// Who has started a redrive: the audit log knows.
+async fn starter(visit: &Visit, id: RedriveId) -> String {
+    let path = format!("/v1/audit?object={id}&action=redrive.created&limit=1");
+    let lines: Result<Listed<Started>, Trouble> = visit.get(&path).await;
+    let line = lines.ok().and_then(|lines| lines.items.into_iter().next());
+    line.map_or_else(String::new, |Started { actor: Actor { kind, id, name } }| {
+        let name = name.filter(|name| !name.is_empty()).or(id).unwrap_or_default();
+        text::line(&format!("{kind} {name}"), 60)
+    })
 }
 
 #[derive(Template)]
@@ -142,7 +181,10 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     }
     works.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let html = JobsPage {
-        frame: Frame::new(&visit, Place::Jobs, "Jobs").await.live(),
+        frame: match visit.query.get("cursor") {
+            None => Frame::new(&visit, Place::Jobs, "Jobs").await.live(),
+            Some(_) => Frame::new(&visit, Place::Jobs, "Jobs").await,
+        },
         base: home(&tenant),
         pager: Pager::of(&jobs, &visit.query, &[], now),
         works: works.into_iter().map(|(_, work)| work).collect(),
@@ -161,7 +203,8 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
 pub(crate) async fn one_redrive(visit: Arc<Visit>) -> Answer {
     let id: RedriveId = named(&visit, "redrive")?;
     let redrive: Redrive = visit.get(&format!("/v1/redrives/{id}")).await?;
-    show(&visit, of_redrive(&redrive, visit.now())).await
+    let by = starter(&visit, id).await;
+    show(&visit, Work { by, ..of_redrive(&redrive, visit.now()) }).await
 }
 
 fn named<T: std::str::FromStr>(visit: &Visit, what: &'static str) -> Result<T, Trouble> {
@@ -176,10 +219,11 @@ async fn show(visit: &Visit, work: Work) -> Answer {
         first.make_ascii_uppercase();
     }
     let html = JobPage {
-        frame: Frame::new(visit, Place::Jobs, name)
-            .await
-            .below(format!("{base}/jobs"), "Jobs")
-            .live(),
+        frame: match work.running {
+            true => Frame::new(visit, Place::Jobs, name).await.live_of(&work.id),
+            false => Frame::new(visit, Place::Jobs, name).await,
+        }
+        .below(format!("{base}/jobs"), "Jobs"),
         base,
         work,
     };
@@ -228,7 +272,14 @@ async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
     };
     let (subscription, reason) = (typed("subscription"), typed("reason"));
     let all = subscription.is_empty() && reason.is_empty();
-    let counts = visit.engine().store().counts(Some(tenant.id)).await.map_err(|_| Trouble::Away)?;
+    let some = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
+    let by = (some(&subscription), some(&reason));
+    let (count, wrong) = match dead_letters::count(visit, (by.0.as_deref(), by.1.as_deref())).await
+    {
+        Ok(count) => (count, wrong),
+        Err(Trouble::Refused(refusal)) => ("0".to_owned(), wrong.or(Some(refusal.detail))),
+        Err(trouble) => return Err(trouble),
+    };
     let id = subscription.parse().ok();
     let name = id.map(|id| super::show::Named::find(visit.engine(), tenant.id, id).name);
     let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
@@ -236,7 +287,7 @@ async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
         frame: Frame::new(visit, Place::DeadLetters, "Retry dead letters")
             .await
             .below(format!("{base}/dead-letters"), "Dead letters"),
-        count: words::number(counts.dead),
+        count,
         pace: typed("per_second"),
         subscription_name: name.unwrap_or_else(|| subscription.clone()),
         base,

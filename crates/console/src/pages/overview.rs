@@ -1,33 +1,49 @@
 //! The overview: five figures, a chart of the range, who needs attention. Of the server, or of one tenant.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use askama::Template;
 use http::{StatusCode, header};
-use posthorn_domain::{
-    RollupCounts, RollupScope, RollupStep, Shard, SubscriptionId, Tenant, TenantId, Timestamp,
-};
+use posthorn_domain::{EventId, RollupCounts, RollupScope, RollupStep, Tenant, Timestamp};
 use posthorn_store::Counts;
+use serde::Deserialize;
 
 use super::Answer;
+use super::attention::{self, Banner, Failures, Worst, millis};
 use super::deliveries::{self, Line, Row};
-use super::show::{Listed, Named, Shown, Time};
-use crate::chart::Bars;
+use super::show::{Listed, Time};
 use crate::cookie;
 use crate::frame::{Frame, Place, home};
+use crate::text;
 use crate::trouble::Trouble;
 use crate::visit::{Visit, page, see};
 use crate::words;
 
-/// Receivers that are shown as failing, at most.
-const FAILING_MAX: usize = 10;
+/// How long the store may take to answer.
+const PING_TIME: Duration = Duration::from_secs(2);
+/// Whoever has no more events than these has just begun.
+const FEW: u64 = 10;
 
 /// How far back one looks.
-struct Range {
-    key: &'static str,
-    name: &'static str,
-    step: RollupStep,
-    millis: i64,
+pub(crate) struct Range {
+    pub(crate) key: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) step: RollupStep,
+    pub(crate) millis: i64,
+}
+
+impl Range {
+    /// The one that the query names.
+    pub(crate) fn of(visit: &Visit) -> &'static Self {
+        let wanted = visit.query.get("range").unwrap_or("1h");
+        RANGES.iter().find(|range| range.key == wanted).unwrap_or(&RANGES[1])
+    }
+
+    /// All of them, for a switch: key, name, whether it is this one.
+    pub(crate) fn switch(&self) -> Vec<(&'static str, &'static str, bool)> {
+        RANGES.iter().map(|own| (own.key, own.name, own.key == self.key)).collect()
+    }
 }
 
 const RANGES: [Range; 4] = [
@@ -53,15 +69,6 @@ struct Point {
     failed: f64,
 }
 
-/// A receiver that only fails.
-struct Failing {
-    base: String,
-    to: Named,
-    since: Time,
-    bars: Bars,
-    shown: Shown,
-}
-
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct OverviewPage {
@@ -69,12 +76,16 @@ struct OverviewPage {
     ranges: Vec<(&'static str, &'static str, bool)>,
     figures: Vec<Figure>,
     points: Vec<Point>,
-    failing: Vec<Failing>,
-    more_failing: usize,
+    failing: Failures,
+    backlog: Vec<Worst>,
+    backlog_at: Time,
+    /// How this node stands; for operators.
+    facts: Vec<(&'static str, String)>,
+    arrived: Vec<Arrived>,
     dead: Vec<Line>,
     dead_base: Option<String>,
-    banners: Vec<String>,
-    live_path: String,
+    banners: Vec<Banner>,
+    range: &'static str,
     first: bool,
 }
 
@@ -113,32 +124,50 @@ pub(crate) async fn switch(visit: Arc<Visit>) -> Answer {
 
 async fn show(visit: &Visit, tenant: Option<&Tenant>) -> Answer {
     let engine = visit.engine();
-    let wanted = visit.query.get("range").unwrap_or("1h");
-    let range = RANGES.iter().find(|range| range.key == wanted).unwrap_or(&RANGES[1]);
+    let range = Range::of(visit);
     let now = visit.now();
     let scope = tenant.map_or(RollupScope::Server, |tenant| RollupScope::Tenant(tenant.id));
     let from = Timestamp::from_millis(now.as_millis() - range.millis);
     let series = engine.series(scope, range.step, from, now).await?;
     let counts = engine.store().counts(tenant.map(|tenant| tenant.id)).await;
     let counts = counts.map_err(|_| Trouble::Away)?;
-    let (failing, more_failing) = failing(visit, tenant.map(|tenant| tenant.id), now).await?;
+    let began = Instant::now();
+    let answered = tokio::time::timeout(PING_TIME, engine.store().ping()).await;
+    let ping = began.elapsed();
+    if !matches!(answered, Ok(Ok(()))) {
+        return Err(Trouble::Away);
+    }
+    let whose = tenant.map(|tenant| tenant.id);
+    let since = (range.step, from);
+    let (backlog, backlog_at) = attention::by_backlog(visit, whose, since, now).await?;
+    let operator = visit.is_operator();
+    let facts =
+        if operator && tenant.is_none() { facts(visit, ping, now).await } else { Vec::new() };
     let usual = tenant.cloned().or_else(|| visit.usual_tenant());
+    let both = (whose, usual.as_ref().map(|usual| usual.id));
+    let failing = attention::by_failures(visit, both, since, now).await?;
     let (dead, dead_base) = match &usual {
         Some(usual) => (latest_dead(visit, usual, now).await?, Some(home(usual))),
         None => (Vec::new(), None),
     };
-    let base = tenant.map_or_else(|| "/console/".to_owned(), home);
+    let arrived = match &usual {
+        Some(usual) if (1..=FEW).contains(&counts.events) => arrived(visit, usual, now).await?,
+        _ => Vec::new(),
+    };
     let title = tenant.map_or("Overview", |tenant| tenant.name.as_str());
     let html = OverviewPage {
         frame: Frame::new(visit, Place::Overview, title).await.live().charts(),
-        ranges: RANGES.iter().map(|own| (own.key, own.name, own.key == range.key)).collect(),
+        ranges: range.switch(),
         figures: figures(&series, counts, range),
         points: points(&series, range.step),
-        banners: banners(visit),
-        live_path: format!("{base}?range={}", range.key),
+        banners: if operator { attention::banners(visit, ping, now) } else { Vec::new() },
+        range: range.name,
         first: counts.events == 0,
         failing,
-        more_failing,
+        backlog,
+        backlog_at,
+        facts,
+        arrived,
         dead,
         dead_base,
     };
@@ -220,63 +249,62 @@ fn points(series: &[(Timestamp, RollupCounts)], step: RollupStep) -> Vec<Point> 
         .collect()
 }
 
-async fn failing(
-    visit: &Visit,
-    tenant: Option<TenantId>,
-    now: Timestamp,
-) -> Result<(Vec<Failing>, usize), Trouble> {
-    let engine = visit.engine();
-    let shards: Vec<Shard> = Shard::all().collect();
-    let all = engine.store().failing(&shards).await.map_err(|_| Trouble::Away)?;
-    let mut known: Vec<(SubscriptionId, Timestamp, Tenant)> = Vec::new();
-    for failing in all {
-        let Some(view) = engine.catalog().view(failing.subscription) else { continue };
-        let own = view.subscription.tenant;
-        if tenant.is_some_and(|tenant| tenant != own) {
-            continue;
-        }
-        if let Some(own) = visit.find_tenant(&own.to_string()) {
-            known.push((failing.subscription, failing.streak.since, own));
-        }
-    }
-    known.sort_by_key(|(_, since, _)| *since);
-    let more = known.len().saturating_sub(FAILING_MAX);
-    let mut shown = Vec::new();
-    let from = Timestamp::from_millis(now.as_millis() - 3_600_000);
-    for (id, since, own) in known.into_iter().take(FAILING_MAX) {
-        let scope = RollupScope::Subscription(id);
-        let series = engine.series(scope, RollupStep::Minute, from, now).await?;
-        shown.push(Failing {
-            base: home(&own),
-            to: Named::find(engine, own.id, id),
-            since: Time::new(since, now),
-            bars: Bars::of(&series),
-            shown: Shown::new("bad", "failing"),
-        });
-    }
-    Ok((shown, more))
-}
-
 /// The newest dead letters of a tenant.
 async fn latest_dead(visit: &Visit, tenant: &Tenant, now: Timestamp) -> Result<Vec<Line>, Trouble> {
     let list: Listed<Row> = visit.get_of(tenant, "/v1/dead-letters?limit=5").await?;
     Ok(list.items.iter().map(|row| deliveries::line(visit, tenant.id, row, now)).collect())
 }
 
-/// What is wrong with the whole server, in sentences.
-fn banners(visit: &Visit) -> Vec<String> {
-    let admission = visit.engine().admission();
-    let mut banners = Vec::new();
-    if admission.is_disk_full() {
-        banners.push(
-            "The disk is full. Nothing is accepted until there is room; what was accepted is kept and delivered."
-                .to_owned(),
-        );
+/// An event that has just come, for those who wait for their first one.
+pub(crate) struct Arrived {
+    href: String,
+    event_type: String,
+    topic: String,
+    at: Time,
+}
+
+/// The first events of a server that has hardly any.
+async fn arrived(visit: &Visit, tenant: &Tenant, now: Timestamp) -> Result<Vec<Arrived>, Trouble> {
+    #[derive(Deserialize)]
+    struct Head {
+        id: EventId,
+        topic: String,
+        #[serde(rename = "type")]
+        event_type: String,
+        accepted_at: Timestamp,
     }
-    if admission.is_overloaded() {
-        banners.push(
-            "The server is overloaded: commits take too long, and some publishes are refused with 503.".to_owned(),
-        );
-    }
-    banners
+    let list: Listed<Head> = visit.get_of(tenant, "/v1/events?limit=3").await?;
+    let shown = list.items.iter().map(|head| Arrived {
+        href: format!("{}/events/{}", home(tenant), head.id),
+        event_type: text::line(&head.event_type, 80),
+        topic: text::line(&head.topic, 80),
+        at: Time::new(head.accepted_at, now),
+    });
+    Ok(shown.collect())
+}
+
+/// How this node stands right now.
+async fn facts(visit: &Visit, ping: Duration, now: Timestamp) -> Vec<(&'static str, String)> {
+    let engine = visit.engine();
+    let snapshot = engine.inspect().await;
+    let late = snapshot.oldest_due.filter(|due| *due < now);
+    let span = |span: Duration| match span.as_micros() {
+        micros @ 0..1_000 => format!("{micros} µs"),
+        _ => words::span(millis(span)),
+    };
+    let mut facts = vec![(
+        "Oldest due",
+        match late {
+            Some(due) => {
+                format!("{} late", words::span((now.as_millis() - due.as_millis()).unsigned_abs()))
+            }
+            None => "nothing is late".to_owned(),
+        },
+    )];
+    let waited = engine.admission().commit_wait();
+    facts.push(("Commit wait", waited.map_or_else(|| "none yet".to_owned(), span)));
+    facts.push(("Store answers in", span(ping)));
+    facts.extend(engine.admission().disk_used().map(|used| ("Disk", format!("{used} % used"))));
+    facts.push(("Attempts under way", words::number(snapshot.in_flight as u64)));
+    facts
 }

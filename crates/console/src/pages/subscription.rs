@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use askama::Template;
 use http::{Method, StatusCode};
-use posthorn_domain::{DeliveryId, RollupScope, RollupStep, SubscriptionId, Timestamp};
+use posthorn_domain::{DeliveryId, RollupScope, SubscriptionId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Answer;
 use super::deliveries::{self, Row};
+use super::overview::Range;
 use super::show::{Listed, Shown, Time, place};
-use super::subscriptions::{Given, SecretPage, changed, settings, wants};
+use super::subscriptions::{Given, SecretPage, changed, last_failure, settings, wants};
 use crate::chart::Bars;
 use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
+use crate::policy_words;
 use crate::text;
 use crate::trouble::{Refusal, Trouble};
 use crate::visit::{Visit, page, see};
@@ -72,10 +74,10 @@ struct Count {
 }
 
 /// What came of a test, in words.
-struct Tested {
-    class: &'static str,
-    text: String,
-    body: Option<text::Body>,
+pub(crate) struct Tested {
+    pub(crate) class: &'static str,
+    pub(crate) text: String,
+    pub(crate) body: Option<text::Body>,
 }
 
 #[derive(Template)]
@@ -106,8 +108,12 @@ struct SubscriptionPage<'p> {
     typed: &'p Fields,
     wrong: Option<(String, String)>,
     tested: Option<Tested>,
-    tried: Option<Tested>,
     counted: Option<String>,
+    /// The policy in sentences, or what is wrong with it.
+    means: Vec<String>,
+    public_keys: Vec<(String, String, Option<Time>)>,
+    last_failure: Option<Time>,
+    ranges: Vec<(&'static str, &'static str, bool)>,
 }
 
 impl SubscriptionPage<'_> {
@@ -128,13 +134,16 @@ impl SubscriptionPage<'_> {
 struct Also {
     wrong: Option<(String, String)>,
     tested: Option<Tested>,
-    tried: Option<Tested>,
     counted: Option<String>,
 }
 
 /// `GET …/subscriptions/{id}`.
 pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
-    show(&visit, Also::default()).await
+    render(&visit, Also::default(), true).await
+}
+
+async fn show(visit: &Visit, also: Also) -> Answer {
+    render(visit, also, false).await
 }
 
 fn named(visit: &Visit) -> Result<SubscriptionId, Trouble> {
@@ -142,7 +151,8 @@ fn named(visit: &Visit) -> Result<SubscriptionId, Trouble> {
     text.parse().map_err(|_| Trouble::NotFound("subscription"))
 }
 
-async fn show(visit: &Visit, also: Also) -> Answer {
+/// The page. What a form has led to stays as it is; only what was asked for can be asked for again.
+async fn render(visit: &Visit, also: Also, live: bool) -> Answer {
     let id = named(visit)?;
     let tenant = visit.tenant()?.clone();
     let base = home(&tenant);
@@ -151,17 +161,35 @@ async fn show(visit: &Visit, also: Also) -> Answer {
     let rows: Listed<Row> =
         visit.get(&format!("/v1/deliveries?subscription={id}&limit=10")).await?;
     let now = visit.now();
-    let from = Timestamp::from_millis(now.as_millis() - 3_600_000);
+    let range = Range::of(visit);
+    let from = Timestamp::from_millis(now.as_millis() - range.millis);
     let scope = RollupScope::Subscription(id);
-    let series = visit.engine().series(scope, RollupStep::Minute, from, now).await?;
+    let series = visit.engine().series(scope, range.step, from, now).await?;
     let view = visit.engine().catalog().subscription(tenant.id, id)?;
     let (made, changed) = changed(&given, now);
     let pretty = |value: &Value| text::indented(&value.to_string());
     let status = if also.wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let mut frame = Frame::new(visit, Place::Subscriptions, given.title())
+        .await
+        .below(format!("{base}/subscriptions"), "Subscriptions");
+    if live {
+        frame = frame.live_of(id);
+    }
+    let keys = given.public_keys.iter().map(|own| {
+        let ends = own.expires_at.map(|at| Time::new(at, now));
+        (text::line(&own.key, 300), text::line(&own.kid, 100), ends)
+    });
     let html = SubscriptionPage {
-        frame: Frame::new(visit, Place::Subscriptions, given.title())
-            .await
-            .below(format!("{base}/subscriptions"), "Subscriptions"),
+        frame,
+        means: match &view.policy {
+            Ok(policy) => policy_words::sentences(policy),
+            Err(_) => vec![
+                "Its policy cannot be used; nothing is attempted until it is mended.".to_owned(),
+            ],
+        },
+        public_keys: keys.collect(),
+        last_failure: last_failure(&series).map(|at| Time::new(at, now)),
+        ranges: range.switch(),
         id: id.to_string(),
         shown: Shown::subscription(&given.status, given.failing_since.is_some()),
         reason: given.status_reason.as_deref().map(text::visible),
@@ -193,7 +221,6 @@ async fn show(visit: &Visit, also: Also) -> Answer {
         typed: &visit.form,
         wrong: also.wrong,
         tested: also.tested,
-        tried: also.tried,
         counted: also.counted,
         base,
         made,
@@ -287,7 +314,16 @@ pub(crate) async fn rotate(visit: Arc<Visit>) -> Answer {
     }
     let id = named(&visit)?;
     let path = format!("/v1/subscriptions/{id}/rotate-secret");
-    let made: Rotated = visit.send(Method::POST, &path, Some(&json!({}))).await?;
+    let mut body = Map::new();
+    body.extend(visit.form.get("overlap").map(|overlap| ("overlap".to_owned(), json!(overlap))));
+    let made: Rotated = match visit.send(Method::POST, &path, Some(&Value::Object(body))).await {
+        Ok(made) => made,
+        Err(Trouble::Refused(refusal)) => {
+            let wrong = Some(("overlap".to_owned(), refusal.detail));
+            return show(&visit, Also { wrong, ..Also::default() }).await;
+        }
+        Err(trouble) => return Err(trouble),
+    };
     // A key whose public half receivers verify with has nothing to be shown.
     let Some(secret) = made.secret else {
         return Ok(see(&format!("{}/subscriptions/{id}?done=changed", home(visit.tenant()?))));
@@ -318,47 +354,6 @@ pub(crate) async fn change(visit: Arc<Visit>) -> Answer {
             let wrong = Some((first, format!("{field}: {detail}")));
             show(&visit, Also { wrong, ..Also::default() }).await
         }
-        Err(trouble) => Err(trouble),
-    }
-}
-
-/// `POST …/subscriptions/{id}/try`: whether the filter wants an event, and why not.
-pub(crate) async fn try_filter(visit: Arc<Visit>) -> Answer {
-    let id = named(&visit)?;
-    let wrong = |field: &str, text: String| Also {
-        wrong: Some((field.to_owned(), text)),
-        ..Also::default()
-    };
-    let mut body = Map::new();
-    body.insert("subscription".to_owned(), json!(id));
-    let typed = visit.form.get("event").unwrap_or_default();
-    if typed.starts_with("evt_") {
-        body.insert("event_id".to_owned(), json!(typed));
-    } else {
-        match serde_json::from_str::<Value>(typed) {
-            Ok(event) => body.insert("event".to_owned(), event),
-            Err(e) => {
-                let text = format!("give the id of an event, or one as JSON: {e}");
-                return show(&visit, wrong("event", text)).await;
-            }
-        };
-    }
-    match visit.send::<Value>(Method::POST, "/v1/filters/test", Some(&Value::Object(body))).await {
-        Ok(outcome) => {
-            let matches = outcome.get("matches").and_then(Value::as_bool).unwrap_or(false);
-            let reasons = outcome.get("reasons").and_then(Value::as_array).into_iter().flatten();
-            let reasons: Vec<&str> = reasons.filter_map(Value::as_str).collect();
-            let tried = Tested {
-                class: if matches { "good" } else { "bad" },
-                text: match matches {
-                    true => "This subscription wants that event.".to_owned(),
-                    false => "It does not want that event:".to_owned(),
-                },
-                body: (!matches).then(|| text::Body::of(reasons.join("\n").as_bytes())),
-            };
-            show(&visit, Also { tried: Some(tried), ..Also::default() }).await
-        }
-        Err(Trouble::Refused(refusal)) => show(&visit, wrong("event", refusal.detail)).await,
         Err(trouble) => Err(trouble),
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use askama::Template;
 use http::{Method, StatusCode};
-use posthorn_domain::{RollupScope, RollupStep, SubscriptionId, Timestamp};
+use posthorn_domain::{RollupCounts, RollupScope, SubscriptionId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Answer;
+use super::overview::Range;
 use super::show::{Listed, Pager, Shown, Time, place};
 use crate::chart::Bars;
 use crate::form::Fields;
@@ -32,8 +33,24 @@ pub(crate) struct Given {
     pub(crate) status_reason: Option<String>,
     pub(crate) failing_since: Option<Timestamp>,
     pub(crate) signing_secret: Option<String>,
+    #[serde(default)]
+    pub(crate) public_keys: Vec<PublicKey>,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
+}
+
+/// The public half of a key that signs, as the API gives it.
+#[derive(Deserialize)]
+pub(crate) struct PublicKey {
+    pub(crate) key: String,
+    pub(crate) kid: String,
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
+/// When an attempt failed last, as far as the figures of a range say: the beginning of the minute or hour.
+pub(crate) fn last_failure(series: &[(Timestamp, RollupCounts)]) -> Option<Timestamp> {
+    let failed = |counts: &RollupCounts| counts.failed.iter().any(|count| *count > 0);
+    series.iter().rev().find(|(_, counts)| failed(counts)).map(|(at, _)| *at)
 }
 
 impl Given {
@@ -52,7 +69,9 @@ struct Line {
     bars: Bars,
     success: String,
     p95: String,
+    slow: Bars,
     waiting: String,
+    last_failure: Option<Time>,
 }
 
 #[derive(Template)]
@@ -63,6 +82,8 @@ struct SubscriptionsPage<'p> {
     visit: &'p Visit,
     lines: Vec<Line>,
     pager: Pager,
+    ranges: Vec<(&'static str, &'static str, bool)>,
+    range: &'static str,
 }
 
 impl SubscriptionsPage<'_> {
@@ -77,12 +98,13 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     let wanted = visit.query.query(&["name", "cursor"], &[("limit", "25")]);
     let list: Listed<Given> = visit.get(&format!("/v1/subscriptions?{wanted}")).await?;
     let now = visit.now();
-    let from = Timestamp::from_millis(now.as_millis() - 3_600_000);
+    let range = Range::of(&visit);
+    let from = Timestamp::from_millis(now.as_millis() - range.millis);
     let mut lines = Vec::new();
     for given in &list.items {
         let scope = RollupScope::Subscription(given.id);
-        let series = visit.engine().series(scope, RollupStep::Minute, from, now).await?;
-        let mut all = posthorn_domain::RollupCounts::default();
+        let series = visit.engine().series(scope, range.step, from, now).await?;
+        let mut all = RollupCounts::default();
         for (_, step) in &series {
             all.add(step);
         }
@@ -101,13 +123,17 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
             p95: all
                 .quantile_ms(0.95)
                 .map_or_else(String::new, |ms| words::span(ms.round() as u64)),
+            slow: Bars::p95(&series),
             waiting: words::number(backlog),
+            last_failure: last_failure(&series).map(|at| Time::new(at, now)),
         });
     }
     let html = SubscriptionsPage {
-        frame: Frame::new(&visit, Place::Subscriptions, "Subscriptions").await,
+        frame: Frame::new(&visit, Place::Subscriptions, "Subscriptions").await.live(),
+        ranges: range.switch(),
+        range: range.name,
         base: home(&tenant),
-        pager: Pager::of(&list, &visit.query, &["name"], now),
+        pager: Pager::of(&list, &visit.query, &["name", "range"], now),
         visit: &visit,
         lines,
     };

@@ -1,18 +1,20 @@
-//! The system: this node, its store, what limits it, and who is logged in.
+//! The system: the nodes, the store, what limits this node, how long things are kept, and who is logged in.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use askama::Template;
 use http::StatusCode;
-use posthorn_domain::{Home, Session, SessionId, SessionKind, Span, Timestamp};
+use posthorn_domain::{Home, Scope, Session, SessionId, SessionKind, Span, Timestamp};
 use posthorn_engine::Health;
 use posthorn_store::{Listing, Order, Place as ListPlace, SessionFilter};
+use serde::Deserialize;
 
 use super::Answer;
-use super::show::{Shown, Time};
+use super::nodes::{self, NodeLine};
+use super::show::{Listed, Shown, Time};
 use super::typed;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Place, home};
 use crate::text;
 use crate::trouble::Trouble;
 use crate::visit::{Visit, page, see};
@@ -50,6 +52,8 @@ struct SystemPage {
     counts: Vec<(&'static str, String)>,
     kept: Vec<(&'static str, String)>,
     limits: Vec<(&'static str, String)>,
+    nodes: Vec<NodeLine>,
+    oldest: Option<(String, String, Time)>,
     sessions: Vec<SessionLine>,
     next: Option<String>,
 }
@@ -116,6 +120,8 @@ pub(crate) async fn show(visit: Arc<Visit>) -> Answer {
         ],
         kept: kept(&visit),
         limits: limits(&visit),
+        nodes: nodes::lines(&visit).await?,
+        oldest: oldest(&visit, now).await?,
         sessions,
         next,
     };
@@ -129,6 +135,22 @@ fn fine(took: Duration) -> String {
         micros @ 1_000..10_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
         _ => words::span(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
     }
+}
+
+/// The oldest event of the tenant that one looks at: its path, whose it is, and when it was accepted.
+async fn oldest(visit: &Visit, now: Timestamp) -> Result<Option<(String, String, Time)>, Trouble> {
+    #[derive(Deserialize)]
+    struct Event {
+        id: String,
+        accepted_at: Timestamp,
+    }
+    let Some(tenant) = visit.usual_tenant() else { return Ok(None) };
+    let list: Listed<Event> = visit.get_of(&tenant, "/v1/events?order=oldest&limit=1").await?;
+    let found = list.items.first();
+    Ok(found.map(|event| {
+        let href = format!("{}/events/{}", home(&tenant), event.id);
+        (href, text::line(&tenant.name, 128), Time::new(event.accepted_at, now))
+    }))
 }
 
 /// How long things are kept.
@@ -183,7 +205,10 @@ async fn sessions(
 
 fn session_line(visit: &Visit, session: &Session, now: Timestamp) -> SessionLine {
     let (home, home_href) = match &session.home {
-        Home::Operator => ("operator".to_owned(), None),
+        Home::Operator if session.scopes.contains(&Scope::Operator) => {
+            ("operator".to_owned(), None)
+        }
+        Home::Operator => ("all tenants".to_owned(), None),
         Home::Realm(realm) => {
             let href = format!("/console/realms/{}", typed::part(realm.as_str()));
             (format!("realm {realm}"), Some(href))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
-use http::Method;
+use http::{Method, StatusCode};
 use posthorn_domain::{TenantId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -151,7 +151,9 @@ async fn show(visit: &Visit, refused: Refused) -> Answer {
 async fn whole(visit: &Visit, row: &TenantRow, now: Timestamp) -> Result<Whole, Trouble> {
     let counts = visit.engine().store().counts(Some(row.id)).await;
     let counts = counts.map_err(|_| Trouble::Away)?;
-    let catalog = visit.engine().catalog();
+    let (catalog, options) = (visit.engine().catalog(), visit.engine().options());
+    let subscriptions = catalog.subscriptions(row.id).len() as u64;
+    let topics = catalog.topics(row.id).len() as u64;
     let used = visit.engine().keys_used().await?;
     let own = catalog.keys().into_iter().filter(|key| key.tenant == Some(row.id));
     let mut keys: Vec<KeyLine> = own
@@ -174,16 +176,24 @@ async fn whole(visit: &Visit, row: &TenantRow, now: Timestamp) -> Result<Whole, 
         metadata: metadata.collect(),
         counts: vec![
             ("Events", words::number(counts.events)),
-            ("Waiting", words::number(counts.pending)),
+            ("Waiting", of(counts.pending, options.admission.pending_per_tenant)),
             ("Delivered", words::number(counts.delivered)),
             ("Dead letters", words::number(counts.dead)),
             ("Cancelled", words::number(counts.cancelled)),
-            ("Subscriptions", words::number(catalog.subscriptions(row.id).len() as u64)),
-            ("Topics", words::number(catalog.topics(row.id).len() as u64)),
+            ("Subscriptions", of(subscriptions, options.quotas.subscriptions as u64)),
+            ("Topics", of(topics, options.quotas.topics as u64)),
         ],
         keys,
         more_keys,
     })
+}
+
+/// A count beside its quota, where there is one.
+fn of(count: u64, quota: u64) -> String {
+    match quota {
+        0 => words::number(count),
+        quota => format!("{} of {}", words::number(count), words::number(quota)),
+    }
 }
 
 /// A tenant as its form has it.
@@ -238,5 +248,56 @@ pub(crate) async fn delete(visit: Arc<Visit>) -> Answer {
     match visit.send::<Value>(Method::DELETE, &format!("/v1/tenants/{id}"), None).await {
         Ok(_) => Ok(see(&format!("/console/tenants/{id}?done=deleting"))),
         Err(trouble) => again(typed::refused(trouble)?.1).await,
+    }
+}
+
+/// A link into the portal, as the API gives it.
+#[derive(Deserialize)]
+struct Link {
+    url: String,
+    expires_at: Timestamp,
+}
+
+#[derive(Template)]
+#[template(path = "portal_link.html")]
+struct LinkPage {
+    frame: Frame,
+    id: String,
+    name: String,
+    url: String,
+    expires: Time,
+}
+
+/// `POST /console/tenants/{id}/portal-link`. The link is shown in the answer and nowhere else.
+pub(crate) async fn portal_link(visit: Arc<Visit>) -> Answer {
+    let id = named(&visit)?;
+    let tenant = visit.engine().catalog().tenant(id)?;
+    let mut body = json!({});
+    if let Some(name) = visit.form.get("name") {
+        body["name"] = Value::from(name);
+    }
+    let link: Link = visit.send_for(&tenant, Method::POST, "/v1/portal/links", &body).await?;
+    let name = text::line(&tenant.name, 128);
+    let html = LinkPage {
+        frame: Frame::new(&visit, Place::Tenants, "Portal link")
+            .await
+            .below("/console/tenants", "Tenants")
+            .below(format!("/console/tenants/{id}"), name.clone()),
+        id: id.to_string(),
+        name,
+        url: link.url,
+        expires: Time::new(link.expires_at, visit.now()),
+    };
+    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+
+    #[test]
+    fn counts_stand_beside_their_quotas() {
+        assert_eq!(of(1_200, 10_000), "1,200 of 10,000");
+        assert_eq!(of(7, 0), "7");
     }
 }

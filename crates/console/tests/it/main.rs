@@ -2,11 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bulk;
 mod certificates;
 mod event_types;
 mod guarding;
 mod harness;
+mod live;
 mod looking;
 mod managing;
 mod markup;
+mod portal;
+mod portal_doing;
+mod push;
 mod system;
+mod systems;
+mod topics;

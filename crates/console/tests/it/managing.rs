@@ -178,3 +178,44 @@ async fn a_realm_is_created_changed_and_deleted_when_it_is_empty() {
     let html = operator.get("/console/realms/default").await.expect(200);
     assert!(html.contains("always there") && !html.contains("/delete\""), "{html}");
 }
+
+#[tokio::test]
+async fn a_portal_link_is_made_for_a_tenant_and_shown_once() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let path = format!("/console/tenants/{}/portal-link", site.acme);
+    let html = operator.submit(&path, &[("name", "Ada of acme")]).await.expect(200);
+    let (_, rest) = html.split_once("<pre tabindex=\"0\">").unwrap();
+    let link = rest.split('<').next().unwrap();
+    assert!(link.starts_with("http://console.test/portal#lnk_"), "where the visitor is: {link}");
+    let html = operator.get(&format!("/console/tenants/{}", site.acme)).await.expect(200);
+    assert!(!html.contains("lnk_"), "it is shown once");
+    let html = operator.get("/console/audit?action=portal_link.created").await.expect(200);
+    assert_eq!(html.matches("<tr data-row>").count(), 1, "{html}");
+    let long = "x".repeat(300);
+    operator.submit(&path, &[("name", &long)]).await.expect(422);
+    let gone = path.replace(&site.acme.to_string(), "ten_01hf7yat00000000000000000z");
+    operator.submit(&gone, &[]).await.expect(404);
+    let acme = site.of_acme(&[Scope::Read, Scope::Manage]).await;
+    acme.submit(&path, &[]).await.expect(403);
+}
+
+#[tokio::test]
+async fn many_tenants_page_quickly_with_their_counts() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    for number in 0..1_000 {
+        site.engine.create_tenant(format!("many-{number:05}")).await.unwrap();
+    }
+    let began = std::time::Instant::now();
+    let html = operator.get("/console/tenants?name_prefix=many-").await.expect(200);
+    let took = began.elapsed();
+    assert_eq!(html.matches("<tr data-row>").count(), 50);
+    assert!(html.contains("of its quota") && html.contains("rel=\"next\""), "{html}");
+    // Generous: builds for tests are slow, and so are machines that do other things.
+    assert!(took < std::time::Duration::from_secs(2), "{took:?}");
+    let (_, rest) = html.split_once("rel=\"next\" href=\"").unwrap();
+    let next = rest.split('"').next().unwrap().replace("&#38;", "&");
+    let html = operator.get(&format!("/console/tenants{next}")).await.expect(200);
+    assert!(html.contains("many-00050") && !html.contains("many-00049"), "{html}");
+}

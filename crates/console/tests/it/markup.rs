@@ -2,33 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use axum::body::Body;
-use http::Request;
 use posthorn_domain::{EventType, ExternalId, Metadata, RealmName, Scope, TopicName};
 use posthorn_engine::{Bound, NewTenant};
 use posthorn_testkit::authority::Pair;
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
-use crate::harness::{MARKUP, Site};
-
-/// Asks the API as tenant `acme`.
-async fn ask(site: &Site, key: &str, method: &str, path: &str, body: Value) -> Value {
-    let api = posthorn_api::router(site.engine.clone(), posthorn_api::Options::default());
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("authorization", format!("Bearer {key}"))
-        .header("content-type", "application/json")
-        .body(Body::from(body.to_string()))
-        .unwrap();
-    let answer = api.oneshot(request).await.unwrap();
-    let status = answer.status();
-    let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
-    let answer: Value = serde_json::from_slice(&bytes).unwrap();
-    assert!(status.is_success(), "{method} {path}: {answer}");
-    answer
-}
+use crate::harness::{MARKUP, Site, ask};
 
 #[tokio::test]
 async fn stored_markup_is_shown_and_never_done() {
@@ -77,10 +56,13 @@ async fn stored_markup_is_shown_and_never_done() {
         None,
     );
     let key = key.await.unwrap().text;
-    let topic = json!({"description": MARKUP, "labels": {}});
+    let labels = json!({"kanaal": MARKUP, "documentatie_link": MARKUP});
+    let topic = json!({"description": MARKUP, "attributes": [MARKUP], "labels": labels});
     ask(&site, &key, "PUT", "/v1/topics/orders", topic).await;
-    let subscription =
-        json!({"url": "https://ok.example/hook", "name": MARKUP, "description": MARKUP});
+    let subscription = json!({
+        "url": "https://ok.example/hook", "name": MARKUP, "description": MARKUP,
+        "labels": {"client_id": MARKUP, "country": MARKUP, "callbackId": MARKUP},
+    });
     ask(&site, &key, "POST", "/v1/subscriptions", subscription).await;
     let event = json!({
         "topic": TopicName::new("orders").unwrap(),
@@ -112,6 +94,11 @@ async fn stored_markup_is_shown_and_never_done() {
         "/console/t/acme/deliveries".to_owned(),
         format!("/console/t/acme/deliveries/{delivery}"),
         format!("/console/t/{shop}/certificates"),
+        "/console/t/acme/topics".to_owned(),
+        "/console/t/acme/topics/orders".to_owned(),
+        "/console/t/acme/notificaties".to_owned(),
+        "/console/t/acme/efgs".to_owned(),
+        "/console/t/acme/cedros".to_owned(),
     ];
     for path in &shows {
         let html = operator.get(path).await.expect(200);
@@ -132,6 +119,10 @@ async fn stored_markup_is_shown_and_never_done() {
         format!("/console/keys/new?tenant={typed}"),
         format!("/console/tenants/new?name={typed}"),
         format!("/console/realms/{typed}"),
+        format!("/console/system/config?q={typed}"),
+        format!("/console/system/explain?code={typed}"),
+        format!("/console/t/acme/topics/{typed}"),
+        format!("/console/push/agents/{typed}"),
     ] {
         let html = operator.get(&path).await.text;
         assert!(!html.contains("<img"), "{path} has it as markup: {html}");

@@ -77,3 +77,67 @@ async fn changes_are_found_by_who_what_and_whose() {
     let html = acme.get("/console/audit?tenant=shop").await.expect(400);
     assert!(html.contains("f-wrong"), "{html}");
 }
+
+#[tokio::test]
+async fn nodes_are_listed_with_their_shards_and_versions() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let mut html = String::new();
+    for _ in 0..500 {
+        html = operator.get("/console/system").await.expect(200);
+        if html.contains("0–63 (epoch 1)") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let (_, nodes) = html.split_once("<h2 id=\"nodes\">").unwrap();
+    let row = nodes.split("</tr>").nth(1).unwrap();
+    let node = site.engine.node().to_string();
+    let wanted = [
+        node.as_str(),
+        "this node",
+        "<span class=\"state good\">alive</span>",
+        env!("CARGO_PKG_VERSION"),
+        "<td class=\"number\">64</td>",
+        "0–63 (epoch 1)",
+    ];
+    for text in wanted {
+        assert!(row.contains(text), "{text}: {row}");
+    }
+}
+
+#[tokio::test]
+async fn the_configuration_is_shown_as_the_api_gives_it() {
+    let entry = |key: &str, value, source: &str| posthorn_api::ConfigEntry {
+        key: key.to_owned(),
+        value,
+        source: source.to_owned(),
+    };
+    let all = [
+        entry("engine.slots", serde_json::json!(64), "flag --set engine.slots"),
+        entry("store.url", serde_json::json!("postgres://u:redacted@h/d"), "file posthorn.yaml"),
+        entry("log.level", serde_json::json!("<img src=x>"), "default"),
+    ];
+    let options = posthorn_api::Options { config: all.into(), ..posthorn_api::Options::default() };
+    let site = Site::open_with(options).await;
+    let operator = site.operator().await;
+    let html = operator.get("/console/system/config").await.expect(200);
+    for text in ["3 of 3 keys", "engine.slots", "redacted", "flag --set", "&#60;img src=x&#62;"] {
+        assert!(html.contains(text), "{text}: {html}");
+    }
+    let html = operator.get("/console/system/config?changed=true&q=engine").await.expect(200);
+    assert!(html.contains("1 of 3 keys") && !html.contains("log.level"), "{html}");
+}
+
+#[tokio::test]
+async fn a_code_is_explained_as_on_the_command_line() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let html = operator.get("/console/system/explain?code=unknown_topic").await.expect(200);
+    let told = posthorn_api::error_codes().iter().find(|code| code.code == "unknown_topic");
+    assert!(html.contains("<code>unknown_topic</code>") && html.contains(told.unwrap().title));
+    let html = operator.get("/console/system/explain?code=75").await.expect(200);
+    assert!(html.contains("exit code of the program") && html.contains("Stop the other process."));
+    let html = operator.get("/console/system/explain?code=nonsense").await.expect(200);
+    assert!(html.contains("No such code."), "{html}");
+}

@@ -1,0 +1,161 @@
+//! Streams of live pages: what they tell, to whom, for how long.
+
+use std::time::Duration;
+
+use axum::body::BodyDataStream;
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use http::StatusCode;
+use posthorn_domain::{Labels, Scope, TopicName};
+use tokio::time::timeout;
+
+use crate::harness::{Browser, Site};
+
+const STREAM: &str = "/console/t/acme/live";
+
+/// A stream that is open.
+struct Heard(BodyDataStream);
+
+impl Heard {
+    #[track_caller]
+    fn of(answer: Response) -> Self {
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        assert_eq!(answer.headers()["cache-control"], "no-store");
+        Self(answer.into_body().into_data_stream())
+    }
+
+    /// What it says next, within a time; nothing at its end.
+    async fn next(&mut self, within: Duration) -> Option<String> {
+        let part = timeout(within, self.0.next()).await.ok()??;
+        Some(String::from_utf8(part.unwrap().to_vec()).unwrap())
+    }
+
+    /// Waits until it says this.
+    async fn says(&mut self, wanted: &str) {
+        for _ in 0..10 {
+            let said = self.next(Duration::from_secs(6)).await;
+            if said.as_ref().is_some_and(|said| said.contains(wanted)) {
+                return;
+            }
+            assert!(said.is_some(), "it ends, or is silent, before {wanted}");
+        }
+        panic!("it says much, and not {wanted}");
+    }
+
+    /// Waits until it has ended.
+    async fn ends(mut self) {
+        let rest = async { while self.0.next().await.is_some() {} };
+        timeout(Duration::from_secs(6), rest).await.expect("it goes on");
+    }
+}
+
+async fn furnish(site: &Site) -> Browser {
+    let name = TopicName::new("orders").unwrap();
+    site.engine
+        .put_topic(site.acme, name, String::new(), Vec::new(), Labels::default())
+        .await
+        .unwrap();
+    site.of_acme(&[Scope::Read, Scope::Manage, Scope::Publish]).await
+}
+
+async fn publish(browser: &Browser) {
+    let form = [("topic", "orders"), ("type", "order.paid"), ("payload", "{}")];
+    browser.submit("/console/t/acme/events/new", &form).await.leads();
+}
+
+#[tokio::test]
+async fn a_page_is_told_of_what_happens_and_of_nothing_else() {
+    let site = Site::open().await;
+    let acme = furnish(&site).await;
+    let operator = site.operator().await;
+    let mut own = Heard::of(acme.open(STREAM).await);
+    let mut server = Heard::of(operator.open("/console/live").await);
+    let mut elsewhere = Heard::of(operator.open("/console/t/other/live").await);
+    let mut one = Heard::of(acme.open(&format!("{STREAM}?of=dlv_{}", "0".repeat(26))).await);
+    for heard in [&mut own, &mut server, &mut elsewhere, &mut one] {
+        heard.says(": following").await;
+    }
+    let silence = Duration::from_millis(1_500);
+    assert_eq!(own.next(silence).await, None, "nothing happens");
+    assert_eq!(server.next(silence).await, None, "nothing happens");
+    publish(&acme).await;
+    own.says("data: changed").await;
+    server.says("data: changed").await;
+    assert_eq!(elsewhere.next(silence).await, None, "another tenant does not hear of it");
+    assert_eq!(one.next(silence).await, None, "nor does a page about something else");
+}
+
+#[tokio::test]
+async fn much_that_happens_at_once_is_one_word_a_second() {
+    let site = Site::open().await;
+    let acme = furnish(&site).await;
+    let mut heard = Heard::of(acme.open(STREAM).await);
+    heard.says(": following").await;
+    let began = tokio::time::Instant::now();
+    let count = async {
+        let mut count = 0_u64;
+        while began.elapsed() < Duration::from_secs(3) {
+            if heard
+                .next(Duration::from_millis(300))
+                .await
+                .is_some_and(|said| said.contains("changed"))
+            {
+                count += 1;
+            }
+        }
+        count
+    };
+    let load = async {
+        while began.elapsed() < Duration::from_millis(2_500) {
+            publish(&acme).await;
+            // A session may not ask more often than so.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    };
+    let (count, ()) = tokio::join!(count, load);
+    assert!((2..=4).contains(&count), "{count} words in three seconds");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_session_its_key_and_the_server() {
+    let site = Site::open().await;
+    let acme = furnish(&site).await;
+    let mut heard = Heard::of(acme.open(STREAM).await);
+    heard.says(": following").await;
+    acme.submit("/console/logout", &[]).await.leads();
+    heard.says("event: over").await;
+    heard.ends().await;
+
+    let reader = site.of_acme(&[Scope::Read]).await;
+    let mut heard = Heard::of(reader.open(STREAM).await);
+    let keys = site.engine.catalog().keys();
+    for key in keys.iter().filter(|key| key.tenant == Some(site.acme)) {
+        site.engine.revoke_key(key.id).await.unwrap();
+    }
+    heard.says("event: over").await;
+
+    let operator = site.operator().await;
+    let (tenant, server) =
+        (operator.open("/console/t/acme/live").await, operator.open("/console/live").await);
+    let (tenant, server) = (Heard::of(tenant), Heard::of(server));
+    site.engine.stop().await;
+    tenant.ends().await;
+    server.ends().await;
+}
+
+#[tokio::test]
+async fn streams_are_for_those_who_may_look_and_bounded() {
+    let site = Site::open().await;
+    let acme = furnish(&site).await;
+    assert_eq!(acme.open("/console/t/other/live").await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(acme.open("/console/live").await.status(), StatusCode::FORBIDDEN);
+    let mut open = Vec::new();
+    for _ in 0..10 {
+        open.push(Heard::of(acme.open(STREAM).await));
+    }
+    let full = acme.open(STREAM).await;
+    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+    open.pop();
+    drop(Heard::of(acme.open(STREAM).await));
+}
