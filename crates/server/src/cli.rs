@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::client::Access;
 use crate::commands::{
     Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events,
-    explain, filters, jobs, keys, listen, metrics, notificaties, portal, profiles, push, realms,
-    redrives, seal, send, sessions, subscriptions, tenants, topics, verify,
+    explain, filters, jobs, keys, listen, metrics, nodes, notificaties, portal, profiles, push,
+    realms, redrives, seal, send, sessions, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -107,7 +107,10 @@ enum Command {
     /// Create and rotate the key that seals secrets at rest
     #[command(subcommand)]
     Seal(seal::Command),
-    /// Show and create the keys of Web Push
+    /// List nodes, with the shards they hold
+    #[command(subcommand)]
+    Nodes(nodes::Command),
+    /// Look at Web Push and its agents; show and create its keys
     #[command(subcommand)]
     Push(push::Command),
     /// List, show, create, rotate, revoke and delete certificates
@@ -175,6 +178,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Sessions(command) => sessions::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Seal(command) => seal::run(&access, json, &command).await?,
+        Command::Nodes(command) => nodes::run(&context()?, &command).await?,
         Command::Push(command) => push::run(&access, json, &command).await?,
         Command::Certificates(command) => certificates::run(&context()?, &command).await?,
         Command::Backup(args) => backup::run(&args, json).await?,

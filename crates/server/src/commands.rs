@@ -21,6 +21,7 @@ mod looking;
 pub mod metrics;
 mod names;
 mod new_key;
+pub mod nodes;
 pub mod notificaties;
 mod noun;
 pub mod portal;

@@ -15,6 +15,7 @@
 //! are read. What a policy may say is the domain's business.
 
 mod callbacks;
+mod console;
 pub mod layers;
 pub mod listeners;
 mod profiles;
@@ -22,6 +23,7 @@ mod proxies;
 pub mod push;
 mod reading;
 mod renamed;
+pub mod shown;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -81,8 +83,10 @@ pub struct Config {
     pub log: Log,
     /// Metrics and traces.
     pub telemetry: Telemetry,
-    /// The pages for customers.
+    /// How links into the portal begin.
     pub portal: Portal,
+    /// The pages for customers.
+    pub portal_pages: posthorn_console::portal::Options,
     /// Other systems' APIs.
     pub dialects: Vec<Box<dyn Dialect>>,
     /// Pages for operators.
@@ -148,7 +152,6 @@ pub struct Server {
 
 /// The pages for customers.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Portal {
     /// How customers reach this server, for links.
     #[serde(deserialize_with = "push::base_url")]

@@ -4,6 +4,7 @@
 //! receivers and the publisher are in this process and use nothing but the HTTP API.
 
 mod child;
+mod live;
 mod stage;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::client::{Access, Call, Client};
 use crate::exit::{Code, Failure};
 use crate::terminal::{self, Paint};
 use child::Home;
+use live::Live;
 use stage::Actor;
 
 /// Events before and after the receivers go down.
@@ -38,20 +40,28 @@ pub struct Args {
     /// Keep the data directory
     #[arg(long)]
     keep: bool,
+    /// Then keep the server running with live traffic, to be looked at in the console; Ctrl-C ends it
+    #[arg(long)]
+    console: bool,
 }
 
 /// Runs it.
 pub async fn run(args: &Args, json: bool) -> anyhow::Result<()> {
-    tokio::select! {
-        played = Box::pin(play(args, json)) => played,
+    let played = tokio::select! {
+        played = Box::pin(play(args, json)) => played?,
         signal = crate::lifecycle::any_signal() => {
             signal?;
-            Err(Failure::new(Code::Interrupted, "the demo was interrupted").into())
+            return Err(Failure::new(Code::Interrupted, "the demo was interrupted").into());
         }
+    };
+    match played {
+        Some(live) => Box::pin(live.run()).await,
+        None => Ok(()),
     }
 }
 
-async fn play(args: &Args, json: bool) -> anyhow::Result<()> {
+/// What is left to look at, if somebody wants to.
+async fn play(args: &Args, json: bool) -> anyhow::Result<Option<Live>> {
     let paint = Paint::stderr();
     let say = |text: String| terminal::note(format!("  {text}"));
     let act = |title: &str| terminal::note(format!("\n{}", paint.bold(title)));
@@ -106,18 +116,22 @@ async fn play(args: &Args, json: bool) -> anyhow::Result<()> {
     wait_for(&[&calm, &moody], CALM_EVENTS + STORM_EVENTS).await?;
     let stats = settled(&client).await?;
 
-    server.stop().await?;
     let outcome = summary(&stats, &[&calm, &moody]);
-    if args.keep {
-        say(format!("the data stays in {}", home.keep().display()));
-    }
     act("4. The books");
     show(&outcome, json)?;
     if outcome.lost > 0 || outcome.unverified > 0 {
         return Err(Failure::new(Code::Failure, "the demo failed").into());
     }
+    if args.console {
+        let live = Live { home, server, client, works: calm, moody, keep: args.keep };
+        return Ok(Some(live));
+    }
+    server.stop().await?;
+    if args.keep {
+        say(format!("the data stays in {}", home.keep().display()));
+    }
     next_steps();
-    Ok(())
+    Ok(None)
 }
 
 fn client(server: &child::Server) -> anyhow::Result<Client> {
@@ -131,7 +145,7 @@ fn client(server: &child::Server) -> anyhow::Result<Client> {
 
 async fn subscribe(client: &Client, actor: &Arc<Actor>) -> anyhow::Result<()> {
     let body = json!({
-        "url": actor.url(), "description": actor.name(), "profile": "demo",
+        "name": actor.name(), "url": actor.url(), "description": actor.name(), "profile": "demo",
         "filter": {"any_of": [{"topics": ["orders"]}]},
     });
     let made = client.post("/v1/subscriptions", &body).await?;
@@ -228,7 +242,8 @@ fn next_steps() {
     terminal::note(format!(
         "\n{}\n  posthorn serve --allow 127.0.0.1     run a server; it prints a key\n  \
          posthorn listen --subscribe orders   receive, in another terminal\n  \
-         posthorn send orders order.created   publish\n  posthorn help                        \
+         posthorn send orders order.created   publish\n  posthorn demo --console              \
+         look at all of it in a browser, with live traffic\n  posthorn help                        \
          everything else\n",
         paint.bold("Now yours:")
     ));

@@ -92,6 +92,7 @@ pub async fn watch(
                     tell(state, next, used, limits, &path);
                     state = next;
                 }
+                admission.set_disk_used((used * 100.0) as u8);
                 admission.set_disk_full(state == State::Full);
                 let near = (state >= State::Warned).then_some((used * 100.0) as u8);
                 admission.set_disk_near_full(near);

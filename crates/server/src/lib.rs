@@ -26,6 +26,7 @@ pub mod exit;
 pub mod fetch;
 pub mod first_key;
 mod former;
+pub mod identity_provider;
 pub mod lifecycle;
 pub mod open_files;
 pub mod own_addresses;

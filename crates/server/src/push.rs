@@ -35,7 +35,7 @@ use crate::exit::{Code, Failure};
 use crate::ports::{self, take_port};
 use crate::preflight::OPEN_IT;
 use crate::seal::endpoints;
-use crate::storage::chain;
+use crate::storage::{Opened, chain};
 
 /// The setting that an address of the internal listener comes from.
 const INTERNAL: &str = "push.internal.listen";
@@ -61,6 +61,16 @@ pub struct OwnAddresses {
     pub stop_timeout: Duration,
     /// Where events for agents are delivered, once the node is there.
     pub mailboxes: Mailboxes,
+}
+
+/// What operators see of it.
+pub fn sight(opened: &Opened, mailboxes: &Mailboxes) -> posthorn_api::PushSight {
+    let here = mailboxes.clone();
+    posthorn_api::PushSight {
+        store: opened.push_store(),
+        mailboxes: Arc::new(mailboxes.clone()),
+        here: Arc::new(move || here.sockets()),
+    }
 }
 
 /// Web Push, not started yet: its configuration, and the port of the internal listener.

@@ -22,9 +22,10 @@ use crate::callbacks;
 use crate::clock::WallClock;
 use crate::config::{self, Config, FlagValue, Inputs, Seal, SecretFile, StoreKind};
 use crate::disk;
-use crate::exit::{Code, Failure};
+use crate::exit::{CODES, Code, Failure};
 use crate::fetch;
 use crate::first_key::{self, FirstKey};
+use crate::identity_provider;
 use crate::lifecycle::{Running, Signals};
 use crate::open_files;
 use crate::own_addresses::OwnAddresses;
@@ -107,11 +108,13 @@ pub struct Args {
 
 /// Runs it until a signal comes or the engine fails.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let config = config::load(&args.config.inputs())?.config;
+    let loaded = config::load(&args.config.inputs())?;
+    let shown = config::shown::entries(&loaded);
+    let config = loaded.config;
     let human = telemetry::start_logs(&config.log);
     let mut signals = Signals::listen()?;
     tokio::select! {
-        started = Box::pin(start(config, args.address_file.as_deref(), human)) => {
+        started = Box::pin(start(config, shown, args.address_file.as_deref(), human)) => {
             Box::pin(started?.until_stopped(signals)).await
         }
         // While it waits for a database, say. Nothing is under way yet.
@@ -124,6 +127,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 
 async fn start(
     mut config: Config,
+    shown: Vec<posthorn_api::ConfigEntry>,
     address_file: Option<&Path>,
     human: bool,
 ) -> anyhow::Result<Running> {
@@ -155,6 +159,11 @@ async fn start(
     let otlp = Otlp::start(&config.telemetry.otlp, &config.egress, recorder.render())
         .map_err(|e| Failure::new(Code::Config, chain(&e)))?;
     patience += otlp.as_ref().map(Otlp::patience).unwrap_or_default();
+    let issuer = config.console.oidc.issuer.clone();
+    let ask = issuer
+        .map(|issuer| identity_provider::ask(&issuer, &config.egress, egress.clone()))
+        .transpose()
+        .map_err(|e| Failure::new(Code::Config, chain(&e)))?;
     let Config { server, store, engine: options, disk, seal, telemetry, dialects, .. } = config;
     let (callbacks, given_key) = (config.callbacks, config.first_key);
 
@@ -183,6 +192,8 @@ async fn start(
         fetch: fetch::through(egress.clone()),
     };
     let (mut router, mut notificaties) = (axum::Router::new(), None);
+    let systems = dialects.iter().map(|dialect| (dialect.name(), dialect.tenant().to_owned()));
+    let systems = systems.collect();
     for dialect in dialects {
         let started = dialect.start(services.clone()).await.map_err(|e| match e {
             StartError::Engine(e) => explain_engine(&e),
@@ -201,8 +212,10 @@ async fn start(
         identity: Some(server.identity.clone()),
         webhook_origins: server.webhook_origins.clone(),
         notificaties,
-        portal_url: config.portal.public_url,
+        portal_url: config.portal.public_url.clone(),
         https: server.tls.is_some(),
+        push: mailboxes.as_ref().map(|mailboxes| push::sight(&opened, mailboxes)),
+        config: shown.into(),
     };
     let api = posthorn_api::surfaces(engine.clone(), options);
     let mut served = Served { api, dialects: router, ..Served::default() };
@@ -213,8 +226,22 @@ async fn start(
             StoreKind::Sqlite => "SQLite",
             StoreKind::Postgres(_) => "PostgreSQL",
         };
-        let options = posthorn_console::Options { store: Some(store), ..config.console };
+        let exit_codes = CODES.map(|(code, meaning, remedy)| (code as u8, meaning, remedy));
+        let options = posthorn_console::Options {
+            store: Some(store),
+            ask,
+            systems,
+            exit_codes: exit_codes.to_vec(),
+            ..config.console
+        };
         served.console = posthorn_console::router(engine.clone(), asked, callers, options);
+    }
+    if config.portal_pages.enabled {
+        let asked = posthorn_api::closed(served.api.v1.clone());
+        let callers = Callers::new(engine.clone(), Arc::clone(&failures));
+        let public_url = config.portal.public_url;
+        let options = posthorn_console::portal::Options { public_url, ..config.portal_pages };
+        served.portal = posthorn_console::portal::router(engine.clone(), asked, callers, options);
     }
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
     let brake = Arc::new(disk::Brake::default());
@@ -282,7 +309,7 @@ async fn start(
 /// Setup files and what is to be sent again come in over the native API, and are the dialect's to understand.
 fn manage_with(management: notificaties::Management) -> posthorn_api::Notificaties {
     let tenant = management.tenant();
-    let reader = management.clone();
+    let (reader, settings) = (management.clone(), management.clone());
     let resend = Arc::new(move |document: &_, who| reader.resend(document, who));
     let setup: posthorn_api::ApplySetup = Arc::new(move |engine, document| {
         let management = management.clone();
@@ -295,7 +322,11 @@ fn manage_with(management: notificaties::Management) -> posthorn_api::Notificati
             })
         })
     });
-    posthorn_api::Notificaties { tenant, setup, resend }
+    let settings: posthorn_api::Settings = Arc::new(move |engine, change| {
+        let settings = settings.clone();
+        Box::pin(async move { settings.settings(&engine, change.as_ref()).await })
+    });
+    posthorn_api::Notificaties { tenant, setup, resend, settings }
 }
 
 fn warn_of_metadata(options: &posthorn_egress::Options) {

@@ -32,6 +32,8 @@ pub struct Served {
     pub push: Router,
     /// Pages for operators; nothing where they are switched off.
     pub console: Router,
+    /// Pages for customers; the same.
+    pub portal: Router,
 }
 
 impl Served {
@@ -44,6 +46,7 @@ impl Served {
             Surface::Dialects => self.dialects.clone(),
             Surface::Push => self.push.clone(),
             Surface::Console => self.console.clone(),
+            Surface::Portal => self.portal.clone(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What each figure means, in the words of the table that is printed.
 
 /// Every figure of every scenario with its meaning.
-const MEANINGS: [(&str, &str); 81] = [
+const MEANINGS: [(&str, &str); 93] = [
     ("scenario", "what was measured"),
     ("store", "where the server kept its data"),
     ("seconds", "how long the measured load ran"),
@@ -43,6 +43,21 @@ const MEANINGS: [(&str, &str); 81] = [
     ("empty_cpu_us_per_delivery", "the same on an empty store"),
     ("worst_list", "the slowest list or filter"),
     ("questions", "lists and filters that were asked for"),
+    ("page_p95_ms", "the slowest page of the console, 95th percentile: 50 ms are wanted"),
+    ("worst_page", "the slowest page"),
+    ("throughput_ratio", "deliveries per second with live tabs open / without: 0.95 is wanted"),
+    ("with_tabs_per_s", "deliveries per second with live tabs open, as many as it can take"),
+    ("without_tabs_per_s", "the same without tabs, in turns"),
+    (
+        "with_tabs_cpu_us",
+        "processor time of the server for one delivery with them, in microseconds",
+    ),
+    ("without_tabs_cpu_us", "the same without tabs"),
+    ("tabs", "live tabs"),
+    ("bytes_per_live_tab", "memory of the server that one live tab costs"),
+    ("live_bytes_per_s", "what one live tab is sent, in bytes per second"),
+    ("live_updates", "updates that all tabs were sent"),
+    ("first_load_bytes", "the first page with all its files, packed: 60,000 are wanted"),
     ("hostile_receivers", "receivers that misbehave"),
     ("hostile_modes", "ways in which they misbehave"),
     ("hostile_deliveries", "deliveries to them"),

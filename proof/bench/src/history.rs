@@ -34,7 +34,7 @@ const REST: Duration = Duration::from_secs(600);
 /// Publishers while the history is made.
 const MAKERS: u64 = 8;
 /// Topics that are delivered.
-const TOPICS: u64 = 8;
+pub(crate) const TOPICS: u64 = 8;
 
 /// The figures of the scenario.
 #[derive(Debug, Serialize)]
@@ -112,10 +112,10 @@ pub(crate) async fn run(args: &Args, bench: Bench<'_>, mut home: Home) -> anyhow
 }
 
 /// Who gets what.
-struct Setting {
-    dead: String,
-    some: String,
-    waiting: String,
+pub(crate) struct Setting {
+    pub(crate) dead: String,
+    pub(crate) some: String,
+    pub(crate) waiting: String,
     quiet_key: String,
 }
 
@@ -125,7 +125,11 @@ async fn put_topic(server: &Server, name: &str) -> anyhow::Result<()> {
 }
 
 impl Setting {
-    async fn make(server: &Server, sink: SocketAddr, closed: SocketAddr) -> anyhow::Result<Self> {
+    pub(crate) async fn make(
+        server: &Server,
+        sink: SocketAddr,
+        closed: SocketAddr,
+    ) -> anyhow::Result<Self> {
         let subscribe =
             async |topic: &str, to: SocketAddr, more: Value| -> anyhow::Result<String> {
                 put_topic(server, topic).await?;
@@ -179,7 +183,7 @@ fn write_event(body: &mut String, number: u64, waits: bool, pad: &str) {
 }
 
 /// Publishes the history; how many deliveries wait.
-async fn make(server: &Server, setting: &Setting, args: &Args) -> anyhow::Result<u64> {
+pub(crate) async fn make(server: &Server, setting: &Setting, args: &Args) -> anyhow::Result<u64> {
     let waiting = args.events / 10;
     say(&format!("publishing {} events", args.events));
     let (next, done) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
@@ -252,7 +256,7 @@ async fn publish(caller: &mut Caller, body: &str) -> anyhow::Result<()> {
 }
 
 /// Waits until nothing is pending but what shall wait.
-async fn settle(server: &Server, bench: &Bench<'_>, pending: u64) -> anyhow::Result<()> {
+pub(crate) async fn settle(server: &Server, bench: &Bench<'_>, pending: u64) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         let stats = server.call("GET", "/v1/stats", &Value::Null).await?;
@@ -374,7 +378,7 @@ async fn ask_everything(
     Ok((lists, stats))
 }
 
-async fn one_of(caller: &mut Caller, path: &str, field: &str) -> anyhow::Result<String> {
+pub(crate) async fn one_of(caller: &mut Caller, path: &str, field: &str) -> anyhow::Result<String> {
     let list = caller.get(path).await?;
     Ok(list["items"][0][field].as_str().with_context(|| format!("{path} is empty"))?.to_owned())
 }

@@ -12,6 +12,7 @@
 
 mod baseline;
 mod child;
+mod console;
 mod figures;
 mod history;
 mod load;
@@ -71,7 +72,7 @@ struct Args {
     /// Pending deliveries in the backlog, restart and dead-neighbour scenarios.
     #[arg(long, default_value_t = 1_000_000)]
     backlog: u64,
-    /// Events in the history scenario; a tenth of them wait.
+    /// Events in the history and console scenarios; a tenth of them wait.
     #[arg(long, default_value_t = 10_000_000)]
     events: u64,
     /// Who the dead neighbours are: one that hangs, or a hundred that fail at once.
@@ -130,6 +131,8 @@ enum Scenario {
     Hostile,
     /// Lists, filters, counts and publishing with a long history.
     History,
+    /// Pages of the console over a long history, and what tabs cost that stay open.
+    Console,
     /// Memory of idle WebSockets, and how fast they are opened.
     Sockets,
     /// Web Push: messages to agents who are connected, away, and back.
@@ -215,6 +218,10 @@ async fn run(args: Args) -> anyhow::Result<()> {
         Scenario::History => {
             let (bench, home) = (scenarios::Bench::new(&args).await?, child::Home::new(&args)?);
             history::run(&args, bench, home).await?;
+        }
+        Scenario::Console => {
+            let (bench, home) = (scenarios::Bench::new(&args).await?, child::Home::new(&args)?);
+            console::run(&args, bench, home).await?;
         }
         _ => report::print(&scenarios::run(&args).await?, args.json),
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::config::layers::{DEFAULTS, Source};
 use crate::config::listeners::Surface;
-use crate::config::values::SecretRef;
+use crate::config::shown::redacted;
 use crate::config::{self, Loaded};
 use crate::open_files::{self, InEffect};
 use crate::preflight;
@@ -155,82 +155,4 @@ fn show_text(loaded: &Loaded) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Without passwords. Secrets are references, which may be shown; a database's URL may hold one, and
-/// payment servers' blocks have always held theirs.
-fn redacted(key: &str, value: &Value) -> Value {
-    match value {
-        Value::String(text) if key == "store.url" => Value::String(redact_url(text)),
-        Value::Null => Value::Null,
-        value
-            if key == "callbacks.hmac_secret"
-                || ["callbacks.headers.", "telemetry.otlp.headers."]
-                    .iter()
-                    .any(|section| key.starts_with(section)) =>
-        {
-            let kept_elsewhere =
-                |text: &&str| text.starts_with("env:") || text.starts_with("file:");
-            match value.as_str().filter(kept_elsewhere) {
-                Some(_) => value.clone(),
-                None => Value::String("(redacted)".to_owned()),
-            }
-        }
-        Value::String(text) if key.ends_with(".authorizations.secret") => {
-            match SecretRef::parse(text) {
-                Some(_) => value.clone(),
-                None => Value::String("(redacted)".to_owned()),
-            }
-        }
-        Value::Array(items) if key.ends_with(".credentials") => {
-            items.iter().cloned().map(without_secret).collect()
-        }
-        other => other.clone(),
-    }
-}
-
-/// A credential whose secret is written out does not show it.
-fn without_secret(mut item: Value) -> Value {
-    if let Some(Value::String(text)) = item.get_mut("secret")
-        && SecretRef::parse(text).is_none()
-    {
-        *text = "(redacted)".to_owned();
-    }
-    item
-}
-
-fn redact_url(text: &str) -> String {
-    let Ok(mut url) = ::url::Url::parse(text) else {
-        return if text == "sqlite" { text.to_owned() } else { "(redacted)".to_owned() };
-    };
-    if matches!(url.scheme(), "env" | "file") {
-        return text.to_owned();
-    }
-    if url.password().is_some() && url.set_password(Some("redacted")).is_err() {
-        return "(redacted)".to_owned();
-    }
-    // A password may also be given as a parameter.
-    if url.query_pairs().any(|(name, _)| name == "password") {
-        return "(redacted)".to_owned();
-    }
-    url.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::redact_url;
-
-    #[test]
-    fn passwords_are_not_shown() {
-        for (text, shown) in [
-            ("sqlite", "sqlite"),
-            ("env:DATABASE", "env:DATABASE"),
-            ("file:/run/db", "file:/run/db"),
-            ("postgres://u:hush@h:5432/d", "postgres://u:redacted@h:5432/d"),
-            ("postgres://u@h/d", "postgres://u@h/d"),
-            ("postgres://h/d?password=hush", "(redacted)"),
-        ] {
-            assert_eq!(redact_url(text), shown);
-        }
-    }
 }

@@ -5,8 +5,8 @@ use http::Method;
 use serde_json::Value;
 
 use super::events::show_attempts;
-use super::finding::{self, Outcome, Part};
-use super::jobs::{self, Past};
+use super::finding::{self, Outcome, Part, Period};
+use super::jobs::{self, Pace, Past};
 use super::noun::{Id, Noun};
 use super::{Context, Limit, looking, names, tail};
 use crate::client::Call;
@@ -95,10 +95,10 @@ pub enum Command {
     },
     /// Try a delivery now, ended or waiting, with a fresh budget
     Retry(Id),
-    /// Give up a delivery that has not ended
-    Cancel(Id),
-    /// Remove a delivery with its attempts for good; one that has not ended is cancelled
-    Forget(Id),
+    /// Give up a delivery that has not ended; or, with conditions in place of an id, all that match, at a pace
+    Cancel(Many),
+    /// Remove a delivery with its attempts for good, or all that match, at a pace; what has not ended is cancelled
+    Forget(Many),
     /// Remove the response to one attempt for good; the attempt stays
     Expunge {
         /// Its id, dlv_…
@@ -107,6 +107,49 @@ pub enum Command {
         #[arg(long, value_name = "N")]
         attempt: u32,
     },
+}
+
+/// One delivery, or all that match.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Many {
+    /// Its id, dlv_…; without one, all that match the conditions
+    #[arg(conflicts_with_all = ["event", "subscription", "state", "reason", "status", "failure", "from", "until", "dry_run"])]
+    id: Option<String>,
+    /// Only of this event
+    #[arg(long)]
+    event: Option<String>,
+    /// Only of this subscription, by id or name
+    #[arg(long)]
+    subscription: Option<String>,
+    /// Only in this state: pending, delivered, dead or cancelled
+    #[arg(long)]
+    state: Option<String>,
+    /// Only those that ended for this reason
+    #[arg(long)]
+    reason: Option<String>,
+    /// What the last attempt came to.
+    #[command(flatten)]
+    outcome: Outcome,
+    /// Between which times.
+    #[command(flatten)]
+    period: Period,
+    /// How fast.
+    #[command(flatten)]
+    pace: Pace,
+}
+
+impl Many {
+    /// The conditions as fields of a body.
+    fn body(&self) -> Value {
+        let own = [
+            ("event", &self.event),
+            ("subscription", &self.subscription),
+            ("state", &self.state),
+            ("reason", &self.reason),
+        ];
+        let given = [finding::given(&own), self.outcome.query(), self.period.query()].concat();
+        given.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
+    }
 }
 
 /// List attempts of all deliveries
@@ -196,8 +239,12 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             looking::request(context, &DELIVERIES.at(id), *rebuild).await
         }
         Command::Retry(Id { id }) => act(context, &DELIVERIES, id, "retry").await,
-        Command::Cancel(Id { id }) => act(context, &DELIVERIES, id, "cancel").await,
-        Command::Forget(Id { id }) => DELIVERIES.delete(context, id, "forgot").await,
+        Command::Cancel(Many { id: Some(id), .. }) => act(context, &DELIVERIES, id, "cancel").await,
+        Command::Forget(Many { id: Some(id), .. }) => {
+            DELIVERIES.delete(context, id, "forgot").await
+        }
+        Command::Cancel(many) => jobs::bulk(context, "cancel", many.body(), many.pace).await,
+        Command::Forget(many) => jobs::bulk(context, "forget", many.body(), many.pace).await,
         Command::Expunge { id, attempt } => {
             let path = format!("{}/attempts/{attempt}/response", DELIVERIES.at(id));
             let delivery = context.client.call(Call::new(Method::DELETE, path)).await?.json()?;

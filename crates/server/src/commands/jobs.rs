@@ -1,5 +1,5 @@
 //! `posthorn jobs`, and the commands that begin one: replays, resends, one event for one subscription, removing
-//! payloads.
+//! payloads, cancelling and forgetting deliveries.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ const POLL: Duration = Duration::from_millis(500);
 const JOBS: Noun = Noun {
     path: "jobs",
     columns: "ID id, KIND kind, STATE state, SEEN seen, DONE done, PER SECOND per_second, AGE since:created_at",
-    fields: "id kind state subscription event events status responses per_second seen done created_by created_at finished_at \
+    fields: "id kind state subscription event events deliveries status responses per_second seen done created_by created_at finished_at \
              problem",
 };
 
-/// List, show and cancel jobs: replays, resends, single events, removed payloads
+/// List, show and cancel jobs: replays, resends, single events, removed payloads, cancelled and forgotten deliveries
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List jobs, newest first
@@ -141,6 +141,18 @@ pub(super) async fn expunge(
     body["responses"] = json!(responses);
     body["per_second"] = json!(pace.per_second);
     start(context, "/v1/events/expunge", body, pace, "expunging").await
+}
+
+/// Runs `deliveries cancel` and `deliveries forget` for many.
+pub(super) async fn bulk(
+    context: &Context,
+    action: &'static str,
+    mut body: Value,
+    pace: Pace,
+) -> anyhow::Result<()> {
+    body["action"] = json!(action);
+    body["per_second"] = json!(pace.per_second);
+    start(context, "/v1/deliveries/bulk", body, pace, "working").await
 }
 
 /// Runs `events deliver`.

@@ -1,20 +1,30 @@
-//! `posthorn push`: the keys of Web Push.
+//! `posthorn push`: what there is of Web Push, one agent of it, and its keys.
 
 use std::path::{Path, PathBuf};
 
 use posthorn_sealing::endpoint_token::EndpointKey;
 use posthorn_sealing::node_key::NodeKey;
 use posthorn_sealing::vapid::SenderKey;
+use serde_json::json;
 
 use super::new_key::{NewKey, To};
-use super::{Context, seal};
-use crate::client::Access;
+use super::{Context, read_argument, seal};
+use crate::client::{Access, segment};
 use crate::seal::endpoints;
 use crate::terminal;
 
-/// Show and create the keys of Web Push
+/// Look at Web Push and its agents; show and create its keys
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
+    /// Show how many agents and messages there are, and where agents are connected; for operators
+    Status,
+    /// Show an agent: its channels, when it was seen last, how many messages wait; for operators
+    ///
+    /// Contents of messages and keys are never shown.
+    Agent {
+        /// Its UAID, or an endpoint of it; @FILE or - to read it from elsewhere
+        who: String,
+    },
     /// Show the key for which browsers subscribe to events of this tenant (applicationServerKey)
     ShowKey,
     /// Show the keys of endpoints that belong to seal keys; needs no server
@@ -54,6 +64,12 @@ pub enum Kind {
 /// Runs it.
 pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Result<()> {
     match command {
+        Command::Status => {
+            let context = Context::new(access, json)?;
+            let status = context.client.get("/v1/push").await?;
+            context.show_one(&status, "enabled agents messages more nodes")
+        }
+        Command::Agent { who } => agent(&Context::new(access, json)?, who).await,
         Command::ShowKey => {
             let context = Context::new(access, json)?;
             context.show_one(&context.client.get("/v1/push/key").await?, "public_key")
@@ -61,6 +77,17 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
         Command::ShowEndpointKeys { file } => show_endpoint_keys(file),
         Command::CreateKey { kind, to } => create(*kind).give(to, json),
     }
+}
+
+async fn agent(context: &Context, who: &str) -> anyhow::Result<()> {
+    let who = read_argument("the agent", who)?;
+    let who = who.trim();
+    let agent = match who.contains("://") {
+        true => context.client.post("/v1/push/agents/find", &json!({"endpoint": who})).await?,
+        false => context.client.get(format!("/v1/push/agents/{}", segment(who))).await?,
+    };
+    let fields = "uaid node seen_at connected_at created_at waiting more_waiting channel_count channel channels";
+    context.show_one(&agent, fields)
 }
 
 fn create(kind: Kind) -> NewKey {

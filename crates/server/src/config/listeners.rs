@@ -25,11 +25,13 @@ pub enum Surface {
     Push,
     /// Pages for operators.
     Console,
+    /// Pages for customers.
+    Portal,
 }
 
 impl Surface {
     /// Every one there is.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Health,
         Self::Metrics,
         Self::V1,
@@ -37,6 +39,7 @@ impl Surface {
         Self::Dialects,
         Self::Push,
         Self::Console,
+        Self::Portal,
     ];
 }
 

@@ -17,7 +17,7 @@ use super::{ConfigError, SecretFile, steps};
 
 /// Keys whose values are kept elsewhere; a star is any name or number. What is there is read into the place
 /// of the reference, before anybody reads the section.
-const KEPT_ELSEWHERE: [(&str, Kept); 11] = [
+const KEPT_ELSEWHERE: [(&str, Kept); 12] = [
     ("store.url", Kept::ReferenceOrText),
     ("egress.extra_roots", Kept::Path),
     ("egress.proxies.*.password", Kept::Reference),
@@ -29,6 +29,7 @@ const KEPT_ELSEWHERE: [(&str, Kept); 11] = [
     ("seal.key", Kept::Reference),
     ("seal.former", Kept::Reference),
     ("telemetry.otlp.headers.*", Kept::ReferenceOrText),
+    ("console.oidc.client_secret", Kept::Reference),
 ];
 
 /// What is written where something is kept elsewhere.

@@ -1,5 +1,6 @@
 //! Layers, values and what they mean together.
 
+mod console;
 mod push;
 
 use std::collections::BTreeMap;

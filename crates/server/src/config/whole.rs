@@ -10,8 +10,8 @@ use posthorn_store_postgres as postgres;
 use super::reading::Reading;
 use super::values::SecretRef;
 use super::{
-    Config, Disk, Seal, Server, Store, StoreKind, callbacks, listeners, profiles, proxies, push,
-    tls,
+    Config, Disk, Seal, Server, Store, StoreKind, callbacks, console, listeners, profiles, proxies,
+    push, tls,
 };
 
 /// Everything; to be used only when no problem was found.
@@ -52,8 +52,9 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
         seal: seal(read),
         log: read.at("log"),
         telemetry: read.at("telemetry"),
-        console: read.at("console"),
+        console: console::build(read),
         portal: read.at("portal"),
+        portal_pages: read.at("portal"),
         dialects,
         server,
         store,

@@ -24,6 +24,8 @@ pub(super) struct Actor {
     verifier: Mutex<Option<Verifier>>,
     down: AtomicBool,
     fail_first: u64,
+    /// One of so many requests fails; 0 for none.
+    fail_one_of: AtomicU64,
     seen: AtomicU64,
     /// How many more requests are shown.
     to_show: AtomicI64,
@@ -45,6 +47,7 @@ impl Actor {
             verifier: Mutex::new(None),
             down: AtomicBool::new(false),
             fail_first,
+            fail_one_of: AtomicU64::new(0),
             seen: AtomicU64::new(0),
             to_show: AtomicI64::new(SHOWN_CALM),
             refused: AtomicU64::new(0),
@@ -80,6 +83,12 @@ impl Actor {
         self.to_show.store(SHOWN_STORM, Ordering::SeqCst);
     }
 
+    /// From now on one of so many requests is answered with an error, and nothing is shown any more.
+    pub(super) fn fail_one_of(&self, many: u64) {
+        self.fail_one_of.store(many, Ordering::SeqCst);
+        self.to_show.store(-1, Ordering::SeqCst);
+    }
+
     /// Different events taken.
     pub(super) fn taken(&self) -> usize {
         self.taken.lock().len()
@@ -108,7 +117,9 @@ impl Actor {
             self.unverified.fetch_add(1, Ordering::SeqCst);
         }
         let id = received.header("webhook-id").unwrap_or("-").to_owned();
-        let fails = self.down.load(Ordering::SeqCst) || number <= self.fail_first;
+        let many = self.fail_one_of.load(Ordering::SeqCst);
+        let due = many > 0 && number.is_multiple_of(many);
+        let fails = self.down.load(Ordering::SeqCst) || number <= self.fail_first || due;
         if fails {
             self.refused.fetch_add(1, Ordering::SeqCst);
         } else {

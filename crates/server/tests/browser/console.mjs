@@ -65,10 +65,13 @@ const one = await first("/console/tenants", "tr[data-row] a[data-open]");
 const pages = [
   ["overview", "/console/"], ["tenant", home], ["events", `${home}/events`], ["event", event], ["publish", `${home}/events/new`],
   ["deliveries", `${home}/deliveries`], ["filtered", `${home}/deliveries?state=dead&status=5xx`], ["wrong-filter", `${home}/deliveries?status=abc`],
-  ["delivery", dead], ["dead-letters", `${home}/dead-letters`], ["redrive", `${home}/dead-letters/redrive`],
-  ["subscriptions", `${home}/subscriptions`], ["subscription", subscription], ["new-subscription", `${home}/subscriptions/new`], ["jobs", `${home}/jobs`],
+  ["all-that-match", `${home}/deliveries/matching?state=dead`], ["delivery", dead], ["dead-letters", `${home}/dead-letters`], ["redrive", `${home}/dead-letters/redrive`],
+  ["subscriptions", `${home}/subscriptions`], ["subscription", subscription], ["filter", `${subscription}/filter`], ["new-subscription", `${home}/subscriptions/new`], ["jobs", `${home}/jobs`],
   ["certificates", `${home}/certificates`], ["tenants", "/console/tenants"], ["one-tenant", one], ["realms", "/console/realms"], ["keys", "/console/keys"],
   ["new-key", "/console/keys/new"], ["event-types", "/console/event-types"], ["audit", "/console/audit"], ["system", "/console/system"],
+  ["config", "/console/system/config?q=engine"], ["explain", "/console/system/explain?code=unknown_topic"], ["push", "/console/push"],
+  ["topics", `${home}/topics`], ["topic", `${home}/topics/orders`], ["pca-hub", `${home}/pca-hub`], ["notificaties", "/console/t/notificaties/notificaties"],
+  ["efgs", "/console/t/efgs/efgs"], ["cedros", "/console/t/cedros/cedros"],
 ];
 
 // The policy is what the server says; breaking it is told by the browser.

@@ -35,16 +35,22 @@ pub(crate) enum On {
     Postgres,
 }
 
+impl On {
+    /// Has a server of this home keep its data there. The database lasts as long as what is answered.
+    pub(crate) fn store(self, home: &Home) -> Option<TestPostgres> {
+        let database = match self {
+            Self::Sqlite => return None,
+            Self::Postgres => postgres::database(),
+        };
+        home.store_in(&database.url());
+        Some(database)
+    }
+}
+
 impl World {
     pub(crate) fn new(on: On) -> Self {
         let home = Home::new();
-        let database = match on {
-            On::Sqlite => None,
-            On::Postgres => Some(postgres::database()),
-        };
-        if let Some(database) = &database {
-            home.store_in(&database.url());
-        }
+        let database = on.store(&home);
         let base = home.read("posthorn.yaml");
         let receiver = Receiver::new(says(200));
         let world = Self { home, receiver, base, _database: database };

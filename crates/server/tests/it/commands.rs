@@ -1,7 +1,10 @@
 //! Commands that talk to a server, and those that need none.
 
-use posthorn_testkit::program::{Home, id_of};
-use posthorn_testkit::wait::eventually;
+use std::path::Path;
+
+use posthorn_testkit::caller::call;
+use posthorn_testkit::program::{Home, Running, id_of};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
 #[test]
@@ -329,6 +332,43 @@ fn the_demo_ends_well_by_itself() {
     assert_eq!(value["receivers"]["taken"], 46);
     assert_eq!(value["server"]["pending"], 0);
     output.says(&["kill -9", "signature verified", "will be retried"]);
+}
+
+#[test]
+fn the_demo_can_be_looked_at_until_it_is_ended_and_leaves_nothing_behind() {
+    let home = Home::new();
+    let mut demo = Running::start(home.command().args(["demo", "--console"]));
+    let word = |text: &str, mark: &str| -> Option<String> {
+        let (_, rest) = text.split_once(mark)?;
+        rest.split_once('\n').map(|(line, _)| line.trim().to_owned())
+    };
+    let key = demo.wait_for("a key", |text| word(text, "  Key  "));
+    let said = demo.stderr();
+    let url = word(&said, "  Open ").expect("an address").replace("/console/", "");
+    assert_eq!(said.matches(&key).count(), 1, "the key is shown once");
+    let data = word(&said, ", data in ").expect("where the data is");
+    assert!(Path::new(&data).exists());
+    let get = |path: &str| call(&url, "GET", path).key(&key).send().expect(200);
+    let stats = || get("/v1/stats");
+    let before = stats()["events"].as_u64();
+    until("live traffic", || stats()["events"].as_u64() > before);
+    until("a receiver that works", || stats()["delivered"].as_u64() > Some(50));
+    until("one that is dead", || stats()["pending"].as_u64() > Some(0));
+    let names = get("/v1/subscriptions");
+    let names: Vec<&str> = names["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .filter_map(|s| s["name"].as_str())
+        .collect();
+    assert_eq!(names, ["calm", "moody", "dead"]);
+    let page = call(&url, "GET", "/console/").send();
+    assert_eq!(page.status, 303);
+    assert!(page.header("location").is_some_and(|to| to.starts_with("/console/login")));
+    demo.signal("INT");
+    assert_eq!(demo.wait().code(), Some(0), "{}", demo.stderr());
+    demo.says("nothing is left behind");
+    assert!(!Path::new(&data).exists(), "the data is gone");
 }
 
 #[test]

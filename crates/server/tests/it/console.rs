@@ -1,5 +1,5 @@
 //! The console in a real browser: Chromium, driven by playwright-core, with the checks of axe-core. What it walks through
-//! is in `tests/browser/console.mjs`. On both stores.
+//! is in `tests/browser/console.mjs`, and what operators do in `tests/browser/flows.mjs`. On both stores.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,13 +9,12 @@ use posthorn_testkit::receiver::{Answer, Receiver};
 use serde_json::json;
 
 use crate::cedros_world::On;
-use crate::postgres::database;
 
 /// The versions of what drives the browser.
 const PACKAGES: [&str; 2] = ["playwright-core@1.65.0", "axe-core@4.14.0"];
 
 /// Where the packages are; installed once for all tests.
-fn packages() -> PathBuf {
+pub(crate) fn packages() -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let place = root.join(format!("browser-{}", PACKAGES.join("-").replace(['@', '.'], "_")));
     if !place.join("node_modules").exists() {
@@ -58,6 +57,12 @@ fn furnish(server: &Server) -> (Receiver, Receiver) {
     let elsewhere =
         json!({"filter": {"any_of": [{"topics": ["orders"], "attributes": {"region": "us"}}]}});
     subscribe("nobody", good.url("/nobody"), elsewhere);
+    let gate = json!({
+        "url": good.url("/gate"), "timeout": "5s", "status": ["2xx"], "on_closed": "dead_letter",
+    });
+    let gated = json!({"filter": {"any_of": [{"topics": ["none"]}]}, "policy": {"gate": gate}});
+    subscribe("gated", good.url("/hub"), gated);
+    speak_other_systems(server, &good);
     server.call("POST", "/v1/tenants").json(json!({"name": "acme"})).send().with(201);
     for number in 0..5 {
         let event = json!({
@@ -70,15 +75,36 @@ fn furnish(server: &Server) -> (Receiver, Receiver) {
     (good, bad)
 }
 
+/// Something on the page of each other system.
+fn speak_other_systems(server: &Server, receiver: &Receiver) {
+    let ask = |tenant: &str, method: &str, path: &str, body: serde_json::Value, status| {
+        let call = server.call(method, path).header("posthorn-tenant", tenant);
+        call.json(&body).send().with(status);
+    };
+    let kanaal = json!({"attributes": ["bron"], "labels": {"kanaal": "zaken"}});
+    ask("notificaties", "PUT", "/v1/topics/zaken", kanaal, 200);
+    let of = |labels: serde_json::Value| {
+        let filter = json!({"any_of": [{"topics": ["zaken"]}]});
+        json!({"url": receiver.url("/cb"), "labels": labels, "filter": filter})
+    };
+    let abonnement = of(json!({"client_id": "open-zaak"}));
+    ask("notificaties", "POST", "/v1/subscriptions", abonnement, 201);
+    let callback = of(json!({"country": "DE", "callbackId": "de-1"}));
+    ask("efgs", "POST", "/v1/subscriptions", callback, 201);
+}
+
+/// Everything that has a page.
+const SYSTEMS: &str = "push: {enabled: true, internal: {listen: '127.0.0.1:0'}}
+dialects:
+  notificaties: {enabled: true}
+  efgs: {enabled: true, proxies: [127.0.0.1]}
+  cedros: {enabled: true}
+";
+
 fn walk(on: On) {
     let mut home = Home::new();
-    let database = match on {
-        On::Sqlite => None,
-        On::Postgres => Some(database()),
-    };
-    if let Some(database) = &database {
-        home.store_in(&database.url());
-    }
+    let _database = on.store(&home);
+    home.configure(SYSTEMS);
     let server = home.serve();
     let _receivers = furnish(&server);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/console.mjs");
@@ -97,6 +123,36 @@ fn walk(on: On) {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(pictures.join("overview-light.png").exists());
+}
+
+/// What operators do, from a server that has nothing. With `UPDATE_IMAGES=1` the pictures of the documentation are made anew.
+fn flows(on: On) {
+    let mut home = Home::new();
+    let _database = on.store(&home);
+    let server = home.serve();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut node = Command::new("node");
+    if let (On::Sqlite, Some(_)) = (on, std::env::var_os("UPDATE_IMAGES")) {
+        node.env("IMAGES", root.join("../../docs/images"));
+    }
+    let output = node
+        .arg(root.join("tests/browser/flows.mjs"))
+        .args([&server.url, &server.key])
+        .env("BROWSER_PACKAGES", packages())
+        .output()
+        .expect("node, which ./test installs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_operators_do_in_a_browser_on_sqlite() {
+    flows(On::Sqlite);
+}
+
+#[test]
+fn what_operators_do_in_a_browser_on_postgres() {
+    flows(On::Postgres);
 }
 
 #[test]

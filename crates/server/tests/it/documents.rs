@@ -82,3 +82,31 @@ fn every_exit_code_is_in_the_reference() {
         assert!(text.contains(&row), "not in docs/reference/cli.md: {row}");
     }
 }
+
+/// A page that teaches a command which is not there sends whoever is new away.
+#[test]
+fn every_command_that_a_page_of_the_console_shows_is_one() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../console/templates");
+    let mut shown = 0;
+    for file in std::fs::read_dir(folder).expect("templates") {
+        let path = file.expect("a file").path();
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        for after in text.split("posthorn ").skip(1) {
+            let line = after.split(['<', '\n']).next().unwrap_or_default();
+            // What a template fills in is one word, and so is a payload.
+            let line = line.replace("{{ ", "{{").replace(" }}", "}}").replace("\": ", "\":");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            // Sentences speak of posthorn as well; commands begin with the name of one.
+            let Some(name) = words.first() else { continue };
+            if !Cli::command().get_subcommands().any(|sub| sub.get_name() == *name) {
+                continue;
+            }
+            shown += 1;
+            let words = [&["posthorn"], &words[..]].concat();
+            if let Err(e) = Cli::command().try_get_matches_from(&words) {
+                panic!("{}: {}: {e}", path.display(), words.join(" "));
+            }
+        }
+    }
+    assert!(shown >= 5, "{shown} commands were found");
+}
