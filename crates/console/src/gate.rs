@@ -8,6 +8,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use posthorn_domain::Scope;
 use posthorn_listener::Peer;
+use tokio::time::Instant;
 
 use crate::form::{self, Fields};
 use crate::pages::{Needs, PageRoute, ROUTES};
@@ -197,14 +198,25 @@ async fn answer(
     match answer {
         Ok(visit) => {
             let visit = Arc::new(visit);
+            let began = Instant::now();
             match (route.handler)(Arc::clone(&visit)).await {
-                Ok(response) => response,
+                Ok(response) => {
+                    // A stream has only begun.
+                    if looks && !is_stream(&response) {
+                        console.streams.page_took(began.elapsed());
+                    }
+                    response
+                }
                 Err(trouble) => login::trouble_page(Some(&visit), &headers, &trouble).await,
             }
         }
         Err((Some(visit), trouble)) => login::trouble_page(Some(&visit), &headers, &trouble).await,
         Err((None, trouble)) => login::trouble_page_of(&headers, &uri, &trouble),
     }
+}
+
+fn is_stream(response: &Response) -> bool {
+    response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream")
 }
 
 /// What the API refuses anyway is refused here before anything is read; and where a page shows what no route of the API

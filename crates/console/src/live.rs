@@ -5,7 +5,8 @@
 //! that is shown is made in one way, by the page's own handler, and nothing is kept for a tab that does not read: what
 //! happens while one is told, or right afterwards, becomes one more word. Pages of a tenant follow its tail, which
 //! the engine reads once for all; what the tail does not tell (a delivery that is cancelled, a job that moves on) is looked at
-//! every other second. The overview of the server has a pulse that one task takes for all who look at it.
+//! every other second. The overview of the server has a pulse that one task takes for all who look at it. How often a tab is told
+//! depends on what pages cost and how many listen, so that deliveries hardly notice ([`pace`]).
 //!
 //! A stream looks at its session every other second, and ends with it, with the listener and with the engine, and after
 //! some minutes, so that no place is held for somebody who is gone. Browsers come back by themselves. Tabs that nobody
@@ -13,6 +14,8 @@
 //!
 //! # What it must not know
 //! What is on the pages.
+
+mod pace;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -37,6 +40,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_
 use crate::pages::Answer;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
+use pace::Pace;
 
 /// Streams of all sessions on this node.
 const STREAMS_MAX: usize = 200;
@@ -60,9 +64,21 @@ const LIFE: Duration = Duration::from_secs(300);
 pub(crate) struct Streams {
     open: Mutex<HashMap<SessionId, usize>>,
     pulse: Arc<Pulse>,
+    pace: Pace,
 }
 
 impl Streams {
+    /// A page was made in so long.
+    pub(crate) fn page_took(&self, span: Duration) {
+        self.pace.took(span);
+    }
+
+    /// How long a tab waits between two words, at least.
+    fn gap(&self, least: Duration) -> Duration {
+        let tabs = self.open.lock().values().sum();
+        self.pace.gap(tabs, least)
+    }
+
     fn enter(self: &Arc<Self>, session: SessionId) -> Option<StreamPlace> {
         let mut open = self.open.lock();
         let all: usize = open.values().sum();
@@ -331,6 +347,7 @@ struct Following {
     told: Instant,
     /// When it was last told anything.
     spoke: Instant,
+    /// The least time between two words, however few listen.
     gap: Duration,
     ends: Instant,
     look: Interval,
@@ -358,7 +375,7 @@ impl Following {
             Step::End => return None,
         }
         loop {
-            let due = self.told + self.gap;
+            let due = self.told + self.visit.console.streams.gap(self.gap);
             let looks = tokio::select! {
                 biased;
                 () = self.visit.ending() => return None,

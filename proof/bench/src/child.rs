@@ -36,7 +36,9 @@ pub(crate) struct Server {
 
 /// Where the server under test keeps its data.
 pub(crate) struct Home {
-    dir: tempfile::TempDir,
+    dir: PathBuf,
+    /// Removes the folder in the end, unless it is kept.
+    _temporary: Option<tempfile::TempDir>,
     binary: PathBuf,
     store: String,
     pub(crate) key: Option<String>,
@@ -48,17 +50,27 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(args: &Args) -> anyhow::Result<Self> {
-        let dir = match &args.dir {
-            Some(parent) => tempfile::tempdir_in(parent)?,
-            None => tempfile::tempdir()?,
+        let temporary = match (&args.keep, &args.dir) {
+            (Some(kept), _) => {
+                std::fs::create_dir_all(kept)?;
+                None
+            }
+            (None, Some(parent)) => Some(tempfile::tempdir_in(parent)?),
+            (None, None) => Some(tempfile::tempdir()?),
+        };
+        let dir = match (&temporary, &args.keep) {
+            (None, Some(kept)) => kept.canonicalize()?,
+            (Some(made), _) => made.path().to_owned(),
+            (None, None) => unreachable!("a folder is kept or made"),
         };
         let (binary, store) = (args.server_binary()?, args.store.clone());
-        Ok(Self { dir, binary, store, key: None, roots: None, settings: Vec::new() })
+        let settings = Vec::new();
+        Ok(Self { dir, _temporary: temporary, binary, store, key: None, roots: None, settings })
     }
 
     /// Has servers trust this authority.
     pub(crate) fn trust(&mut self, pem: &str) -> anyhow::Result<()> {
-        let file = self.dir.path().join("roots.pem");
+        let file = self.dir.join("roots.pem");
         std::fs::write(&file, pem)?;
         self.roots = Some(file);
         Ok(())
@@ -71,7 +83,7 @@ impl Home {
 
     /// Starts `posthorn serve` on this data.
     pub(crate) async fn start(&mut self) -> anyhow::Result<Server> {
-        let path = self.dir.path();
+        let path = &self.dir;
         let store = if self.store == "sqlite" {
             format!("store:\n  path: {}\n", path.join("data").display())
         } else {

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::child::{Caller, Home, Server};
 use crate::history::{self, Setting, one_of};
+use crate::kept;
 use crate::load::{Load, Target};
 use crate::progress::{self, say};
 use crate::scenarios::{Bench, PATIENCE, WARM_UP};
@@ -60,13 +61,9 @@ struct Figures {
 pub(crate) async fn run(args: &Args, bench: Bench<'_>, mut home: Home) -> anyhow::Result<()> {
     ensure!(args.events >= 1_000, "--events must be at least 1000");
     let began = Instant::now();
-    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
     // One person opens more pages here than any does.
     home.set(["console.requests_per_second=100000".to_owned()]);
-    let server = home.start().await?;
-    let setting = Setting::make(&server, bench.sink_address, closed).await?;
-    let pending = history::make(&server, &setting, args).await?;
-    history::settle(&server, &bench, pending).await?;
+    let (server, setting, _) = kept::history(args, &bench, &mut home).await?;
     let stats = server.call("GET", "/v1/stats", &Value::Null).await?;
     let events = stats["events"].as_u64().unwrap_or(0);
     say(&format!("{events} events after {:.0} s", began.elapsed().as_secs_f64()));

@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::child::{Caller, Home, Server};
+use crate::kept;
 use crate::progress::{self, say};
 use crate::scenarios::Bench;
 use crate::{Args, report};
@@ -64,11 +65,7 @@ struct Figures {
 pub(crate) async fn run(args: &Args, bench: Bench<'_>, mut home: Home) -> anyhow::Result<()> {
     ensure!(args.events >= 1_000, "--events must be at least 1000");
     let began = Instant::now();
-    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
-    let server = home.start().await?;
-    let setting = Setting::make(&server, bench.sink_address, closed).await?;
-    let pending = make(&server, &setting, args).await?;
-    settle(&server, &bench, pending).await?;
+    let (server, setting, pending) = kept::history(args, &bench, &mut home).await?;
     let events =
         server.call("GET", "/v1/stats", &Value::Null).await?["events"].as_u64().unwrap_or(0);
     say(&format!(
@@ -112,6 +109,7 @@ pub(crate) async fn run(args: &Args, bench: Bench<'_>, mut home: Home) -> anyhow
 }
 
 /// Who gets what.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Setting {
     pub(crate) dead: String,
     pub(crate) some: String,
@@ -454,7 +452,7 @@ async fn publishing(
         // With a database of one's own there is no second, empty one.
         (_, None) => return Ok(Publishing { empty_per_s: f64::NAN, ..Publishing::default() }),
     };
-    let mut empty_home = Home::new(&Args { store: second.to_owned(), ..args.clone() })?;
+    let mut empty_home = Home::new(&Args { store: second.to_owned(), keep: None, ..args.clone() })?;
     let empty = empty_home.start().await?;
     let mut topics = Vec::new();
     for topic in 0..TOPICS {

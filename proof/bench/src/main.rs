@@ -15,6 +15,7 @@ mod child;
 mod console;
 mod figures;
 mod history;
+mod kept;
 mod load;
 mod overload;
 mod progress;
@@ -102,6 +103,9 @@ struct Args {
     /// Where the embedded store puts its data; a folder below it is made and removed.
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// A folder that keeps the history for the next run of the scenarios history and console.
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
     /// One JSON object on stdout instead of a table.
     #[arg(long)]
     json: bool,

@@ -15,7 +15,7 @@ use crate::visit::Visit;
 use crate::words;
 
 /// Dead letters that are looked at for the groups.
-const LOOKED_MAX: usize = 2_000;
+const LOOKED_MAX: usize = 1_000;
 /// Dead letters that are counted one by one before a redrive.
 const COUNTED_MAX: usize = 10_000;
 /// Rows that are read at once.

@@ -1,0 +1,83 @@
+//! A history that is kept for the next scenario: ten million events are published once and looked at twice.
+//!
+//! Beside the data lies what a scenario must know of them: who gets what, and the keys.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::Args;
+use crate::child::{Home, Server};
+use crate::history::{self, Setting};
+use crate::progress::say;
+use crate::scenarios::Bench;
+
+/// The file with what is known of a history.
+const FILE: &str = "history.json";
+
+/// What is known of a history.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    events: u64,
+    payload: usize,
+    key: String,
+    setting: Setting,
+}
+
+/// A server with a history: the one that was kept, or a new one.
+pub(crate) async fn history(
+    args: &Args,
+    bench: &Bench<'_>,
+    home: &mut Home,
+) -> anyhow::Result<(Server, Setting, u64)> {
+    let file = args.keep.as_deref().map(|folder| folder.join(FILE));
+    let found = file.as_deref().filter(|file| file.exists()).map(read).transpose()?;
+    if let Some(kept) = found {
+        ensure!(
+            (kept.events, kept.payload) == (args.events, args.payload),
+            "the history that was kept has {} events with {} bytes; name these, or another folder",
+            kept.events,
+            kept.payload
+        );
+        say(&format!("{} events were kept", kept.events));
+        home.key = Some(kept.key);
+        let server = home.start().await?;
+        let stats = server.call("GET", "/v1/stats", &Value::Null).await?;
+        let pending = stats["pending"].as_u64().context("a count of what waits")?;
+        move_receivers(&server, bench).await?;
+        return Ok((server, kept.setting, pending));
+    }
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+    let server = home.start().await?;
+    let setting = Setting::make(&server, bench.sink_address, closed).await?;
+    let pending = history::make(&server, &setting, args).await?;
+    history::settle(&server, bench, pending).await?;
+    if let Some(file) = file {
+        let key = home.key.clone().context("a server that made a key")?;
+        let (events, payload) = (args.events, args.payload);
+        let kept = Kept { events, payload, key, setting: setting.clone() };
+        std::fs::write(file, serde_json::to_string(&kept)?)?;
+    }
+    Ok((server, setting, pending))
+}
+
+/// Receivers listen at another address than when the history was made.
+async fn move_receivers(server: &Server, bench: &Bench<'_>) -> anyhow::Result<()> {
+    let all = server.call("GET", "/v1/subscriptions?limit=200", &Value::Null).await?;
+    for subscription in all["items"].as_array().into_iter().flatten() {
+        let (id, name) = (&subscription["id"], &subscription["name"]);
+        let (Some(id), Some(name)) = (id.as_str(), name.as_str()) else { continue };
+        if name.starts_with("history-") {
+            let change = json!({"url": format!("http://{}/hook/{name}", bench.sink_address)});
+            server.call("PATCH", &format!("/v1/subscriptions/{id}"), &change).await?;
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> anyhow::Result<Kept> {
+    let text = std::fs::read_to_string(file)?;
+    serde_json::from_str(&text).with_context(|| format!("{} cannot be read", file.display()))
+}
