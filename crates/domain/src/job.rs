@@ -29,6 +29,9 @@ pub struct Selection {
     /// Accepted before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+    /// This event and what comes after it: those of one moment have an order, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_event: Option<EventId>,
     /// That this filter wants. It is asked event by event: no index helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filter>,

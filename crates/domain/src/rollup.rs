@@ -45,6 +45,14 @@ impl fmt::Display for RollupScope {
     }
 }
 
+impl RollupScope {
+    /// The texts of all topics of a tenant are between these two.
+    pub fn topics_of(tenant: TenantId) -> (String, String) {
+        // What comes after a colon.
+        (format!("{TOPIC}{tenant}:"), format!("{TOPIC}{tenant};"))
+    }
+}
+
 impl FromStr for RollupScope {
     type Err = UnknownScope;
 

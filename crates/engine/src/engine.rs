@@ -180,7 +180,12 @@ impl Engine {
             TenantId::SYSTEM => None,
             tenant => known.realm_of(tenant).ok(),
         };
-        let counting = Arc::new(Counting::new(node, realm_of));
+        let known = Arc::clone(&catalog);
+        let is_gone = move |tenant| {
+            let known = known.tenant_or_tombstone(tenant);
+            known.is_some_and(|(tenant, removed)| removed || tenant.deletion.is_some())
+        };
+        let counting = Arc::new(Counting::new(node, realm_of).without(is_gone));
         let hints = Arc::new(Hints::default());
         let (tails, joins) = mpsc::channel(tail::JOINS);
         let followed = outcomes.follow();

@@ -39,8 +39,12 @@ impl Engine {
             }
             next.after = page.last;
         }
-        for id in self.under_way(tenant, filter.subscription).await {
-            let Some(delivery) = self.store().delivery(tenant, id).await? else { continue };
+        let ids = self.under_way(tenant, filter.subscription).await;
+        let under_way = match ids.is_empty() {
+            true => Vec::new(),
+            false => self.store().deliveries_by_id(tenant, ids).await?,
+        };
+        for delivery in under_way {
             // It may have ended since.
             if delivery.state.is_terminal() {
                 continue;

@@ -141,7 +141,9 @@ pub use scheduler::{BreakerState, LiveState, Snapshot, SubscriptionState};
 pub use seal::Resealed;
 pub use sessions::{NewPortalLink, NewSession};
 pub use standing::{BlockedLane, LastHour, Standing};
-pub use subscriptions::{NewSubscription, Rotation, SecretInput, Start, SubscriptionChange};
+pub use subscriptions::{
+    Beginning, NewSubscription, Rotation, SecretInput, Start, SubscriptionChange,
+};
 pub use tail::{Heard, Tail, TailCursor, TailItem};
 pub use tenants::NewTenant;
 pub use timeline::Timeline;

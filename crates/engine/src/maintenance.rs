@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{CertificateKind, Clock, RealmName, RollupScope, RollupStep, Shard, Span};
+use posthorn_domain::{
+    CertificateKind, Clock, RealmName, RollupScope, RollupStep, Shard, Span, TenantId,
+};
 use posthorn_store::{Prune, Store, TendRollups};
 use tracing::{debug, warn};
 
@@ -51,7 +53,7 @@ const SAMPLE_MAX: u64 = 1_000_000;
 #[derive(Default)]
 struct Sampler {
     /// What was found of subscriptions last, and in how many minutes it is looked at again.
-    subscriptions: Vec<(RollupScope, u64)>,
+    subscriptions: Vec<(Option<TenantId>, RollupScope, u64)>,
     pause: u64,
 }
 
@@ -63,7 +65,8 @@ impl Sampler {
             self.pause -= 1;
         } else {
             let found = of.store.pending_by_subscription().await?.into_iter();
-            let scoped = |(_, id, pending)| (RollupScope::Subscription(id), pending);
+            let scoped =
+                |(tenant, id, pending)| (Some(tenant), RollupScope::Subscription(id), pending);
             self.subscriptions = found.map(scoped).collect();
             self.pause = all / SAMPLE_MAX;
         }
@@ -73,10 +76,12 @@ impl Sampler {
                 *realms.entry(realm).or_default() += pending;
             }
         }
-        let realms = realms.into_iter().map(|(name, pending)| (RollupScope::Realm(name), pending));
-        let tenants = tenants.into_iter().map(|(id, pending)| (RollupScope::Tenant(id), pending));
+        let realms = realms.into_iter();
+        let realms = realms.map(|(name, pending)| (None, RollupScope::Realm(name), pending));
+        let tenants = tenants.into_iter();
+        let tenants = tenants.map(|(id, pending)| (Some(id), RollupScope::Tenant(id), pending));
         let subscriptions = self.subscriptions.iter().cloned();
-        let server = std::iter::once((RollupScope::Server, all));
+        let server = std::iter::once((None, RollupScope::Server, all));
         let all = server.chain(realms).chain(tenants).chain(subscriptions);
         of.counting.sample(of.clock.now(), all);
         Ok(())

@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::jobs::Jobs;
 use crate::jobs::prepare::{Patience, Prepared, Room};
+use crate::subscriptions::Beginning;
 use crate::told::REPLANS_MAX;
 
 /// The fastest a job may be.
@@ -97,7 +98,7 @@ impl Walk {
 impl Engine {
     /// Begins to deliver events of the past.
     pub async fn create_replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
-        let job = self.replay(tenant, new)?;
+        let job = self.replay(tenant, new).await?;
         self.begin_job(job).await
     }
 
@@ -124,7 +125,7 @@ impl Engine {
         Ok(self.store().job(tenant, job.id).await.ok().flatten().unwrap_or(job))
     }
 
-    fn replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
+    async fn replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
         let now = self.now();
         if let Some(id) = new.subscription {
             self.catalog().subscription(tenant, id)?;
@@ -136,7 +137,7 @@ impl Engine {
             let problem = "must be in the past".to_owned();
             return Err(Error::Event { field: "from", problem });
         }
-        self.check_kept(tenant, new.events.from)?;
+        self.check_kept(tenant, new.events.from).await?;
         let mut events = new.events;
         // What comes from now on is delivered anyway.
         events.until = Some(events.until.map_or(now, |until| until.min(now)));
@@ -168,35 +169,43 @@ impl Engine {
     }
 
     /// The job of a subscription that begins in the past.
-    pub(crate) fn first_replay(
+    pub(crate) async fn first_replay(
         &self,
         tenant: TenantId,
         subscription: SubscriptionId,
-        from: Timestamp,
+        from: Beginning,
         created_by: String,
     ) -> Result<Job> {
-        self.check_kept(tenant, Some(from))?;
+        let (from, from_event, at) = match from {
+            Beginning::Time(at) => (Some(at), None, at),
+            // What comes after it may seem to be accepted before it: clocks are set back.
+            Beginning::Event { id, accepted_at } => (None, Some(id), accepted_at),
+        };
+        self.check_kept(tenant, Some(at)).await?;
         let until = Some(self.now().plus(CLOCKS_APART));
-        let events = Selection { from: Some(from), until, ..Selection::default() };
+        let events = Selection { from, from_event, until, ..Selection::default() };
         let status = ReplayStatus::Missed;
         let work = JobWork::Replay { subscription: Some(subscription), events, status };
         Ok(self.job(tenant, work, JOB_PER_SECOND_MAX, created_by))
     }
 
     /// Refuses what begins before the history that is kept. What is older than the retention may be gone, whatever
-    /// is still there of it: a dead letter is kept longer. Of a tenant that is younger, nothing can be gone.
-    fn check_kept(&self, tenant: TenantId, from: Option<Timestamp>) -> Result<()> {
+    /// is still there of it: a dead letter is kept longer. What was removed stays removed when the retention is raised, so
+    /// the store is asked, too. Of a tenant that is younger, nothing can be gone.
+    async fn check_kept(&self, tenant: TenantId, from: Option<Timestamp>) -> Result<()> {
+        let Some(from) = from else { return Ok(()) };
         let kept = self.now().minus(self.inner.options.event_retention);
+        let kept = self.store().pruned_before().await?.map_or(kept, |before| before.max(kept));
         let is_young = || self.catalog().tenant(tenant).is_ok_and(|own| own.created_at >= kept);
-        match from {
-            Some(from) if from < kept && !is_young() => Err(Error::HistoryNotKept { from: kept }),
-            _ => Ok(()),
+        match from < kept && !is_young() {
+            true => Err(Error::HistoryNotKept { from: kept }),
+            false => Ok(()),
         }
     }
 
     /// How much a replay would do. Nothing is changed. It looks at a bounded number of events.
     pub async fn count_replay(&self, tenant: TenantId, new: NewReplay) -> Result<ReplayCount> {
-        let job = self.replay(tenant, new)?;
+        let job = self.replay(tenant, new).await?;
         let (mut walk, mut count) = (Walk::new(COUNT_MAX), 0);
         while let Some(prepared) = walk.next(&self.inner.jobs, &job).await? {
             count += self.would_act(tenant, &prepared.deeds).await?;

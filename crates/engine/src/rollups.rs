@@ -34,6 +34,9 @@ const ROWS_MAX: usize = 1_000;
 /// The realm that a tenant is in, if it is known. A tenant never leaves its realm.
 type RealmOf = Box<dyn Fn(TenantId) -> Option<RealmName> + Send + Sync>;
 
+/// Whether a tenant is being deleted, or was.
+type IsGone = Box<dyn Fn(TenantId) -> bool + Send + Sync>;
+
 /// What is counted on this node.
 pub(crate) struct Counting {
     intake: Mutex<Sheet>,
@@ -65,10 +68,18 @@ struct Book {
     number: u64,
     minute: Timestamp,
     taken: Option<Instant>,
-    pages: BTreeMap<(Timestamp, RollupScope), RollupCounts>,
+    pages: BTreeMap<(Timestamp, RollupScope), Counts>,
     /// Which of them are not written yet.
     changed: BTreeSet<(Timestamp, RollupScope)>,
     realm_of: RealmOf,
+    is_gone: IsGone,
+}
+
+/// What was counted, and for which tenant, if it is one's.
+#[derive(Default)]
+struct Counts {
+    tenant: Option<TenantId>,
+    counts: RollupCounts,
 }
 
 impl Counting {
@@ -85,6 +96,7 @@ impl Counting {
             pages: BTreeMap::new(),
             changed: BTreeSet::new(),
             realm_of: Box::new(realm_of),
+            is_gone: Box::new(|_| false),
         };
         Self {
             intake: Mutex::default(),
@@ -93,6 +105,15 @@ impl Counting {
             news: AtomicBool::default(),
             some: Notify::default(),
         }
+    }
+
+    /// Writes nothing of tenants that are being deleted, or were: their figures go with them, and must not come back.
+    pub(crate) fn without(
+        self,
+        is_gone: impl Fn(TenantId) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.book.lock().is_gone = Box::new(is_gone);
+        self
     }
 
     /// Waits until something was counted.
@@ -129,13 +150,17 @@ impl Counting {
         Counted(sheet)
     }
 
-    /// Notes how many deliveries wait.
-    pub(crate) fn sample(&self, now: Timestamp, backlog: impl Iterator<Item = (RollupScope, u64)>) {
+    /// Notes how many deliveries wait, and whose they are.
+    pub(crate) fn sample(
+        &self,
+        now: Timestamp,
+        backlog: impl Iterator<Item = (Option<TenantId>, RollupScope, u64)>,
+    ) {
         let minute = RollupStep::Minute.floor(now);
         let mut book = self.book.lock();
-        for (scope, count) in backlog {
+        for (tenant, scope, count) in backlog {
             let counts = RollupCounts { backlog: Some(count), ..RollupCounts::default() };
-            book.add(minute, scope, &counts);
+            book.add(minute, tenant, scope, &counts);
         }
         drop(book);
         self.tell();
@@ -220,7 +245,7 @@ impl Book {
     fn enter(&mut self, sheet: &mut Sheet) {
         let minute = sheet.minute;
         for (subscription, (tenant, counts)) in sheet.subscriptions.drain() {
-            self.add(minute, RollupScope::Subscription(subscription), &counts);
+            self.add(minute, Some(tenant), RollupScope::Subscription(subscription), &counts);
             // Of a tenant, events are counted and not who gets them.
             self.add_for_tenant(minute, tenant, &RollupCounts { published: 0, ..counts });
         }
@@ -229,7 +254,7 @@ impl Book {
             for (topic, published) in topics {
                 counts.published += published;
                 let own = RollupCounts { published, ..RollupCounts::default() };
-                self.add(minute, RollupScope::Topic(tenant, topic), &own);
+                self.add(minute, Some(tenant), RollupScope::Topic(tenant, topic), &own);
             }
             self.add_for_tenant(minute, tenant, &counts);
         }
@@ -237,22 +262,38 @@ impl Book {
 
     /// Counts for a tenant and for all that it is part of.
     fn add_for_tenant(&mut self, minute: Timestamp, tenant: TenantId, counts: &RollupCounts) {
-        self.add(minute, RollupScope::Tenant(tenant), counts);
+        self.add(minute, Some(tenant), RollupScope::Tenant(tenant), counts);
         if let Some(realm) = (self.realm_of)(tenant) {
-            self.add(minute, RollupScope::Realm(realm), counts);
+            self.add(minute, None, RollupScope::Realm(realm), counts);
         }
-        self.add(minute, RollupScope::Server, counts);
+        self.add(minute, None, RollupScope::Server, counts);
     }
 
-    fn add(&mut self, minute: Timestamp, scope: RollupScope, counts: &RollupCounts) {
+    fn add(
+        &mut self,
+        minute: Timestamp,
+        tenant: Option<TenantId>,
+        scope: RollupScope,
+        counts: &RollupCounts,
+    ) {
         if counts.is_empty() {
             return;
         }
         if minute < self.kept_from() {
             self.begin_anew(minute);
         }
-        self.pages.entry((minute, scope.clone())).or_default().add(counts);
+        let page = self.pages.entry((minute, scope.clone())).or_default();
+        page.tenant = tenant;
+        page.counts.add(counts);
         self.changed.insert((minute, scope));
+    }
+
+    /// What is to be written of a page.
+    fn row(&self, key: (Timestamp, RollupScope)) -> Option<MinuteRollup> {
+        let Counts { tenant, counts } = self.pages.get(&key)?;
+        let (minute, scope) = key;
+        let is_left = !tenant.is_some_and(|tenant| (self.is_gone)(tenant));
+        is_left.then_some(MinuteRollup { scope, minute, counts: *counts })
     }
 
     fn take(&mut self, minute: Timestamp) -> Option<Rollups> {
@@ -276,10 +317,7 @@ impl Book {
         while minutes.len() < ROWS_MAX
             && let Some(key) = self.changed.pop_first()
         {
-            if let Some(counts) = self.pages.get(&key).copied() {
-                let (minute, scope) = key;
-                minutes.push(MinuteRollup { scope, minute, counts });
-            }
+            minutes.extend(self.row(key));
         }
         // What is over and written is let go of, a minute later: a batch may have looked at the clock before it
         // was its turn.
@@ -304,10 +342,8 @@ impl Book {
     /// Goes on in an account that has nothing in it. What is not written yet belongs to the one of before.
     fn begin_anew(&mut self, minute: Timestamp) {
         for key in std::mem::take(&mut self.changed) {
-            if let Some(counts) = self.pages.get(&key).copied() {
-                let (minute, scope) = key;
-                self.closed.push_back((self.node, MinuteRollup { scope, minute, counts }));
-            }
+            let row = self.row(key);
+            self.closed.extend(row.map(|row| (self.node, row)));
         }
         self.pages.clear();
         let next = u128::from_be_bytes(*self.node.as_bytes()).wrapping_add(1);
@@ -445,6 +481,29 @@ mod tests {
             assert_eq!(counting.take(minute(at), GATHER), None);
             assert_eq!(counting.book.lock().pages.len(), pages, "{at}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_tenant_that_is_deleted_nothing_is_written() {
+        let counting = counting().without(|id| id == tenant(1));
+        for id in [1, 2] {
+            let mut counted = counting.intake(minute(1));
+            counted.published(tenant(id), &topic());
+            counted.wanted(tenant(id), subscription(id));
+        }
+        let waiting = (Some(tenant(1)), RollupScope::Tenant(tenant(1)), 7);
+        counting.sample(minute(1), std::iter::once(waiting));
+        let taken = counting.take(minute(1), GATHER).expect("something");
+        let scopes: BTreeSet<RollupScope> =
+            taken.minutes.into_iter().map(|row| row.scope).collect();
+        let left = [
+            RollupScope::Server,
+            RollupScope::Realm(RealmName::default()),
+            RollupScope::Tenant(tenant(2)),
+            RollupScope::Subscription(subscription(2)),
+            RollupScope::Topic(tenant(2), topic()),
+        ];
+        assert_eq!(scopes, BTreeSet::from(left));
     }
 
     #[tokio::test(start_paused = true)]

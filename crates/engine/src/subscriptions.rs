@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, EventType, Filter, Labels, OperationalType, ProfileName,
-    SecretName, Stops, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus,
-    TenantId, Timestamp, limits::SECRETS_MAX, policy::profiles,
+    AttemptOutcome, CatalogVersion, EventId, EventType, Filter, Labels, OperationalType,
+    ProfileName, SecretName, Stops, Subscription, SubscriptionId, SubscriptionName,
+    SubscriptionStatus, TenantId, Timestamp, limits::SECRETS_MAX, policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
@@ -75,17 +75,31 @@ pub struct NewSubscription {
     pub secret_kind: Option<SecretKind>,
     /// Whether it starts paused.
     pub paused: bool,
-    /// From which time in the past on it gets events; from now on when absent.
+    /// From where in the past on it gets events; from now on when absent.
     pub start: Option<Start>,
 }
 
 /// Where in the past a subscription begins.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// From then on.
-    pub from: Timestamp,
+    /// From there on.
+    pub from: Beginning,
     /// Who asks.
     pub created_by: String,
+}
+
+/// A place in the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// What was accepted at this time or later.
+    Time(Timestamp),
+    /// An event and those that come after it, also of the same moment.
+    Event {
+        /// Which one.
+        id: EventId,
+        /// When it was accepted.
+        accepted_at: Timestamp,
+    },
 }
 
 /// What to change; `None` leaves a field as it is.
@@ -186,7 +200,7 @@ impl Engine {
         let created = match new.start {
             None => self.change_telling(create, &fact).await,
             Some(start) => {
-                let job = self.first_replay(tenant, id, start.from, start.created_by)?;
+                let job = self.first_replay(tenant, id, start.from, start.created_by).await?;
                 let detail = job_detail(&job);
                 let line = self.line_of(&create).map(|line| line.with("start", detail));
                 let write =

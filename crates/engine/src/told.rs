@@ -209,7 +209,7 @@ impl Teller {
     async fn publish_one(&self, new: NewEvent, key: &IdempotencyKey) -> Result<bool> {
         let tenant = new.event.tenant;
         let known = EventFilter { publisher_id: Some(key.clone()), ..EventFilter::default() };
-        if !self.store.events(tenant, known, Listing::newest(1)).await?.items.is_empty() {
+        if !self.store.event_lines(tenant, known, Listing::newest(1)).await?.items.is_empty() {
             return Ok(false);
         }
         let mut told = vec![new];

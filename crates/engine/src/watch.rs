@@ -1,10 +1,11 @@
 //! Notices what no transaction causes, and tells it: certificates that end, quotas and disks that fill up, nodes that
 //! are lost.
 //!
-//! The node that holds the first shard looks every few seconds. What it finds is told once for each occurrence, under a
-//! key that names it; what was told already is remembered here, so that the store is not asked each time. A quota or a
-//! disk is told again only after it was all right in between. Whoever takes the duty over may tell of such a one again, once an
-//! hour at most: the hour is part of its key.
+//! The node that holds the first shard looks every few seconds at what concerns all; every node looks at its own disk. What is
+//! found is told once for each occurrence, under a key that names it; what was told already is remembered here, so that the
+//! store is not asked each time. A quota or a disk is told again only after it was all right in between. Whoever takes the duty
+//! over may tell of a quota again, once an hour at most: the hour is part of its key. A node that is started anew is another
+//! one, and tells of its disk again.
 //!
 //! It also makes sure of the tenant that operators are told in.
 
@@ -68,7 +69,7 @@ impl Noticed {
                 format!("certificate.expiring/{id}/{}", not_after.as_millis())
             }
             Self::Quota { tenant, .. } => format!("quota.near/{tenant}"),
-            Self::Disk { .. } => "disk.near_full".to_owned(),
+            Self::Disk { node, .. } => format!("disk.near_full/{node}"),
             Self::Lost(node) => format!("node.lost/{node}"),
         }
     }
@@ -109,22 +110,22 @@ impl Watch {
         let mut told = Told::new();
         loop {
             ticks.tick().await;
-            if !Shard::new(0).is_some_and(|first| self.wakes.holds(first)) {
-                told.clear();
-                continue;
+            let mut found = self.own();
+            if Shard::new(0).is_some_and(|first| self.wakes.holds(first)) {
+                if self.catalog.tenant(TenantId::SYSTEM).is_err() {
+                    let line = self.teller.chance.audit_id(self.clock.now());
+                    ensure_system(&*self.store, &self.catalog, line, Some(&*self.teller)).await;
+                }
+                found.extend(self.found(self.clock.now()));
             }
-            if self.catalog.tenant(TenantId::SYSTEM).is_err() {
-                let line = self.teller.chance.audit_id(self.clock.now());
-                ensure_system(&*self.store, &self.catalog, line, Some(&*self.teller)).await;
-            }
-            self.look(&mut told).await;
+            self.tell(found, &mut told).await;
         }
     }
 
-    async fn look(&self, told: &mut Told) {
+    async fn tell(&self, found: Vec<Noticed>, told: &mut Told) {
         let now = self.clock.now();
         let found: Vec<(String, Noticed)> =
-            self.found(now).into_iter().map(|noticed| (noticed.about(), noticed)).collect();
+            found.into_iter().map(|noticed| (noticed.about(), noticed)).collect();
         // What is not the case any more may happen again.
         let about: BTreeSet<&str> = found.iter().map(|(about, _)| about.as_str()).collect();
         told.retain(|known| about.contains(known.as_str()));
@@ -152,7 +153,14 @@ impl Watch {
         )
     }
 
-    /// All that is the case now.
+    /// What is the case on this node.
+    fn own(&self) -> Vec<Noticed> {
+        let node = self.node;
+        let near_full = self.admission.disk_near_full();
+        near_full.map(|used| Noticed::Disk { node, used }).into_iter().collect()
+    }
+
+    /// What is the case for all of them.
     fn found(&self, now: Timestamp) -> Vec<Noticed> {
         let ending = self.catalog.certificates_ending(now.plus(CERTIFICATE_LEFT));
         let mut found: Vec<Noticed> = ending.into_iter().map(Noticed::Certificate).collect();
@@ -163,8 +171,6 @@ impl Watch {
                 found.push(Noticed::Quota { tenant, pending, quota });
             }
         }
-        let node = self.node;
-        found.extend(self.admission.disk_near_full().map(|used| Noticed::Disk { node, used }));
         found.extend(self.known.lost().into_iter().map(Noticed::Lost));
         found
     }

@@ -42,7 +42,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    fn state(&self) -> Option<&SqlState> {
+    pub(crate) fn state(&self) -> Option<&SqlState> {
         match self {
             Self::Database(error) | Self::Committing(error) => error.code(),
             _ => None,

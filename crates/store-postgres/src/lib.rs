@@ -372,6 +372,10 @@ impl Store for PostgresStore {
         self.pruner.prune(&self.session, prune).await
     }
 
+    async fn pruned_before(&self) -> Result<Option<Timestamp>> {
+        prune::pruned_before(&self.session).await
+    }
+
     async fn tend_rollups(&self, tend: TendRollups) -> Result<bool> {
         rollup::tend(&self.session, tend).await
     }
@@ -434,6 +438,23 @@ impl Store for PostgresStore {
         listing: Listing,
     ) -> Result<Page<Event>> {
         log::events::events(&self.session, tenant, filter, listing).await
+    }
+
+    async fn event_lines(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<EventLine>> {
+        log::events::lines(&self.session, tenant, filter, listing).await
+    }
+
+    async fn deliveries_by_id(
+        &self,
+        tenant: TenantId,
+        ids: Vec<DeliveryId>,
+    ) -> Result<Vec<Delivery>> {
+        query::deliveries_by_id(&self.session, tenant, &ids).await
     }
 
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {

@@ -22,7 +22,7 @@
 //! (`event_kind`), one for each delivery that is stored or tried again (`delivery_live_place`) and two for each
 //! attempt (`attempt_place`, `attempt_place_to`). All others leave out what goes well: failures, dead letters,
 //! what was asked for by hand, and what publishers may leave away. So what went well is found by its owner and
-//! then row by row: `delivered` of a tenant that has little of it, or an answer between 200 and 299.
+//! then row by row: `delivered` of a tenant that has little of it, or one answer of those between 200 and 299.
 //!
 //! # What it must not know
 //! When anything is delivered, and who asks.
@@ -74,7 +74,7 @@ pub(crate) fn statements() -> Vec<(String, String)> {
         let lists = lists.chain(crate::audit::statements(order));
         lists.chain(crate::page_session::statements(order))
     });
-    lists.chain(deliveries::skips()).collect()
+    lists.chain(deliveries::skips()).chain(attempts::skips()).collect()
 }
 
 /// Whether nothing that went well can be meant: then the indexes of failures have it all.

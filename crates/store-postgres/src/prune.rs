@@ -36,6 +36,7 @@ const BITE: Operation = Operation::write("prune", "remove old events").slow();
 const EXPIRE: Operation =
     Operation::write("expire", "remove events whose retention is over").slow();
 const DROP: Operation = Operation::write("drop_partition", "drop an old partition").slow();
+const PRUNED: Operation = Operation::read("pruned_before", "read what was removed");
 const LIST: Operation = Operation::read("partitions", "list partitions");
 
 /// Keys removed in one transaction.
@@ -132,6 +133,19 @@ impl Pruner {
         pruned.more = true;
         Ok(())
     }
+}
+
+/// Before when history was removed for its age.
+pub(crate) async fn pruned_before(session: &Session) -> Result<Option<Timestamp>> {
+    session
+        .run(PRUNED, |client| {
+            Box::pin(async move {
+                let rows = query(client, sql::PRUNED_BEFORE, &[]).await?;
+                let before: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
+                Ok(before.map(Timestamp::from_millis))
+            })
+        })
+        .await
 }
 
 /// Removes what is kept outside of events: ended redrives and jobs, recalls, and lines of the audit log.
@@ -263,6 +277,9 @@ async fn bite(
                     }
                     Err(failure) => return Err(failure),
                 };
+                if bite.removed > 0 {
+                    execute(client, sql::PRUNED, &[&ended]).await?;
+                }
                 commit(client).await?;
                 Ok(bite)
             })
@@ -331,6 +348,9 @@ async fn try_drop(client: &Object, day: Day, prune: Prune) -> Outcome<Option<usi
             .replace("{done}", &day.name("delivery_done"));
         batch(client, &tally).await?;
         batch(client, &format!("drop table {names}")).await?;
+        if events.is_some_and(|events| events > 0) {
+            execute(client, sql::PRUNED, &[&prune.ended_before.as_millis()]).await?;
+        }
     }
     commit(client).await?;
     Ok(events)

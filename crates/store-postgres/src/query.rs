@@ -14,6 +14,7 @@ use crate::sql;
 const EVENT: Operation = Operation::read("event", "read an event");
 const EVENTS: Operation = Operation::read("events_by_id", "read events");
 const DELIVERY: Operation = Operation::read("delivery", "read a delivery");
+const DELIVERIES: Operation = Operation::read("deliveries_by_id", "read deliveries");
 const ATTEMPTS: Operation = Operation::read("attempts", "read attempts");
 const PING: Operation = Operation::read("ping", "reach the database");
 
@@ -73,6 +74,20 @@ pub(crate) async fn delivery(
                 let mut found = by_ids(client, tenant, &[id.into()]).await?;
                 Ok(found.pop())
             })
+        })
+        .await
+}
+
+pub(crate) async fn deliveries_by_id(
+    session: &Session,
+    tenant: TenantId,
+    ids: &[DeliveryId],
+) -> Result<Vec<Delivery>> {
+    let ids: Arc<[Uid]> = ids.iter().map(|id| Uid::from(*id)).collect();
+    session
+        .run(DELIVERIES, move |client| {
+            let ids = Arc::clone(&ids);
+            Box::pin(async move { by_ids(client, tenant, &ids).await })
         })
         .await
 }

@@ -1,7 +1,8 @@
 //! Writing down what became of deliveries: a whole batch in one round trip.
 //!
 //! What was delivered at once and has no lane goes the short way (`plain`), the rest the way that is ready for
-//! everything; both in one transaction.
+//! everything; both in one transaction, with all rows held in the order of ids. When something is not as the short way takes
+//! it to be, that transaction fails, and another one writes the whole batch the other way.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -147,35 +148,35 @@ async fn record_batch(
     }
     let placed: Vec<Placed<'_>> = batch.iter().enumerate().collect();
     let several = runs(&placed, |(_, record)| record.delivery).len() > 1;
-    let (plain, rest) = if several { (None, placed) } else { plain::split(placed) };
-    let mut replies = vec![Recorded::Written { promoted: None }; batch.len()];
     let standings = Changes::of(batch);
-    let beside = Beside { standings: Some(&standings), rollups };
-    let missed = write(client, plain.as_ref(), &rest, beside, &mut replies).await?;
-    if !missed.is_empty() {
-        // They are judged by themselves, so they may be written by themselves.
-        let missed: Vec<Placed<'_>> =
-            missed.into_iter().map(|place| (place, &batch[place])).collect();
-        write(client, None, &missed, Beside::default(), &mut replies).await?;
+    let beside = Beside { standings: &standings, rollups };
+    let mut replies = vec![Recorded::Written { promoted: None }; batch.len()];
+    if !several && let (Some(plain), rest) = plain::split(&placed) {
+        match write(client, Some(&plain), &rest, beside, &mut replies).await {
+            // Nothing of it is written, so all of it can be written anew.
+            Err(failure) if plain::is_missed(&failure) => {}
+            written => return written.map(|()| replies),
+        }
     }
+    write(client, None, &placed, beside, &mut replies).await?;
     Ok(replies)
 }
 
 /// What is written in the same transaction as outcomes.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Beside<'b> {
-    standings: Option<&'b Changes>,
+    standings: &'b Changes,
     rollups: Option<&'b Rollups>,
 }
 
-/// One transaction, one round trip. Returns the places of what could not be written the short way.
+/// One transaction, one round trip.
 async fn write(
     client: &Object,
     plain: Option<&Plain<'_>>,
     rest: &[Placed<'_>],
     beside: Beside<'_>,
     replies: &mut [Recorded],
-) -> Outcome<Vec<usize>> {
+) -> Outcome<()> {
     let ending = ending(rest.iter().map(|(_, record)| *record));
     let runs = if rest.is_empty() { Vec::new() } else { runs(rest, |(_, r)| r.delivery) };
     let columns: Vec<Columns<'_>> =
@@ -186,16 +187,21 @@ async fn write(
     let shards = lock::sorted(shards.chain(plain.iter().flat_map(|plain| plain.slots())));
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];
-    let ends = beside.standings.and_then(Changes::ends);
-    let begins = beside.standings.and_then(Changes::begins);
+    let held = held(&columns, plain);
+    let held_params: [Param<'_>; 1] = [&held];
+    let ends = beside.standings.ends();
+    let begins = beside.standings.begins();
     let counted = beside.rollups.map(rollup::Columns::of);
     let counted = counted.as_ref().map(rollup::Columns::params);
 
-    let mut steps = Vec::with_capacity(runs.len() + 6);
+    let mut steps = Vec::with_capacity(runs.len() + 7);
     if !ending.is_empty() {
         steps.push(step(client, sql::LOCK_LANES_OF, &lane_params).await?);
     }
     steps.push(step(client, sql::LOCK_SHARED, &shard_params).await?);
+    if !held.is_empty() {
+        steps.push(step(client, sql::LIVE_HOLD, &held_params).await?);
+    }
     let first = steps.len();
     for params in &params {
         steps.push(step(client, sql::RECORD, params).await?);
@@ -221,11 +227,21 @@ async fn write(
             replies[*place] = reply;
         }
     }
-    let Some(plain) = plain else { return Ok(Vec::new()) };
-    let rows = &rows[first + runs.len()];
-    rows.iter()
-        .map(|row| plain.places.get(item(row)?).copied().ok_or_else(|| no_such_item(row)))
-        .collect()
+    Ok(())
+}
+
+/// What has to be held before several statements change it, so that all of it is held in the order of ids: what comes
+/// before the last that all statements but the last one change.
+fn held(columns: &[Columns<'_>], plain: Option<&Plain<'_>>) -> Vec<Uid> {
+    let of_runs = || columns.iter().flat_map(|run| &run.id);
+    let of_plain = || plain.into_iter().flat_map(|plain| &plain.id);
+    let before = match plain {
+        Some(_) => of_runs().max(),
+        None if columns.len() > 1 => of_runs().max(),
+        None => None,
+    };
+    let Some(before) = before else { return Vec::new() };
+    of_runs().chain(of_plain()).filter(|id| *id <= before).copied().collect()
 }
 
 /// Deliveries that end and have a lane: only those change who heads one.
@@ -271,6 +287,10 @@ async fn record_fresh(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
     let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run.iter())).collect();
     let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     lock::share(client, lock::SHARDS, &shards).await?;
+    let held = held(&columns, None);
+    if !held.is_empty() {
+        query(client, sql::LIVE_HOLD, &[&held]).await?;
+    }
     let mut replies = vec![Recorded::Written { promoted: None }; batch.len()];
     let mut start = 0;
     for (run, columns) in runs.iter().zip(&columns) {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use deadpool_postgres::Object;
-use posthorn_domain::{RollupCounts, RollupStep, SubscriptionId, TenantId, Timestamp};
+use posthorn_domain::{RollupCounts, RollupScope, RollupStep, SubscriptionId, TenantId, Timestamp};
 use posthorn_store::{Result, Rollups, Series, SeriesAsk, TendRollups, add_up};
 use tokio_postgres::Row;
 
@@ -160,6 +160,20 @@ async fn fold(client: &Object, tend: TendRollups) -> Outcome<usize> {
     let last: (i64, &str, Uid) = (reader.get("at")?, reader.get("scope")?, reader.get("node")?);
     execute(client, sql::ROLLUP_FOLDED, &[&last.0, &last.1, &last.2]).await?;
     Ok(due.len())
+}
+
+/// Removes about so many figures of a tenant that is being deleted, of its subscriptions and of its topics; how many.
+pub(crate) async fn forget(client: &Object, tenant: TenantId, most: i64) -> Outcome<usize> {
+    let mut scopes = vec![RollupScope::Tenant(tenant).to_string()];
+    for row in &query(client, sql::TENANT_SCOPES, &[&Uid::from(tenant)]).await? {
+        let id = SubscriptionId::from(row.try_get::<_, Uid>(0)?);
+        scopes.push(RollupScope::Subscription(id).to_string());
+    }
+    let (first, last) = RollupScope::topics_of(tenant);
+    let params: [Param<'_>; 4] = [&scopes, &first, &last, &most];
+    let rows = query(client, sql::TENANT_ROLLUPS, &params).await?;
+    let removed: i64 = rows.first().map_or(Ok(0), |row| row.try_get("removed"))?;
+    Ok(usize::try_from(removed).unwrap_or_default())
 }
 
 pub(crate) async fn pending_by_subscription(

@@ -40,6 +40,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0020_audit.sql"),
     include_str!("migrations/0021_trace.sql"),
     include_str!("migrations/0022_sessions.sql"),
+    include_str!("migrations/0023_questions.sql"),
 ];
 
 /// Brings the database to the newest version.

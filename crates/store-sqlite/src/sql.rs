@@ -72,6 +72,14 @@ pub(crate) const FORGET_KEYS_OF_TENANT: &str = "delete from idempotency where (t
 pub(crate) const ENTRIES_OF_TENANT: &str =
     "select kind, key from entry where tenant = ?1 and kind <> 'tenant' limit ?2";
 
+/// Ranges of `rollup_scope` and `rollup_hour_scope`.
+pub(crate) const ROLLUPS_OF: &str = "delete from rollup where (at, scope, node) in ( \
+    select at, scope, node from rollup indexed by rollup_scope \
+    where scope > '' and scope between ?1 and ?2 limit ?3)";
+pub(crate) const ROLLUP_HOURS_OF: &str = "delete from rollup_hour where (at, scope) in ( \
+    select at, scope from rollup_hour indexed by rollup_hour_scope \
+    where scope > '' and scope between ?1 and ?2 limit ?3)";
+
 // ---- accept ----------------------------------------------------------------------------------
 
 /// Search by primary key.
@@ -394,6 +402,10 @@ pub(crate) const EVENT_BY_ID: &str = concat!(
      where e.tenant = (select no from tenant where id = ?1) and e.id = ?2"
 );
 
+/// The first of a tenant from an id on: a range of `event_by_id`.
+pub(crate) const EVENT_FROM_ID: &str = "select no from event indexed by event_by_id \
+    where tenant = ?1 and id >= ?2 order by id limit 1";
+
 // ---- jobs ------------------------------------------------------------------------------------
 
 /// Search by primary keys.
@@ -463,6 +475,10 @@ pub(crate) const PRUNE_CHECK: &str = concat!(
     "select e.first_seq, e.deliveries, e.retention from event e where e.no = ?1 and ",
     prunable!()
 );
+
+/// Remembers before when history was removed for its age.
+pub(crate) const PRUNED: &str =
+    "update store set pruned_before = max(?1, ifnull(pruned_before, ?1))";
 
 /// The same of one whose own retention is over: nothing of it may be unfinished or block its lane. A range of
 /// deliveries by primary key.

@@ -556,6 +556,10 @@ impl Store for SqliteStore {
         Ok(Pruned { more, events: pruned.events + expired.events, ..pruned })
     }
 
+    async fn pruned_before(&self) -> Result<Option<Timestamp>> {
+        self.read(read::queries::pruned_before).await
+    }
+
     async fn tend_rollups(&self, tend: TendRollups) -> Result<bool> {
         let weight = Weight { rows: tend.limit, bytes: 0 };
         self.write(weight, move |writer| write::rollups::tend(writer, &tend)).await
@@ -630,6 +634,23 @@ impl Store for SqliteStore {
         listing: Listing,
     ) -> Result<Page<Event>> {
         self.read(move |conn| read::lists::events(conn, tenant, &filter, &listing)).await
+    }
+
+    async fn event_lines(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<EventLine>> {
+        self.read(move |conn| read::lists::event_lines(conn, tenant, &filter, &listing)).await
+    }
+
+    async fn deliveries_by_id(
+        &self,
+        tenant: TenantId,
+        ids: Vec<DeliveryId>,
+    ) -> Result<Vec<Delivery>> {
+        self.read(move |conn| read::queries::deliveries_by_id(conn, tenant, &ids)).await
     }
 
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {

@@ -62,6 +62,14 @@ pub struct EventLine {
     pub payload_bytes: usize,
 }
 
+impl EventLine {
+    /// What is left of an event without its payload.
+    pub fn of(mut event: Event) -> Self {
+        let payload_bytes = std::mem::take(&mut event.payload).len();
+        Self { event, payload_bytes }
+    }
+}
+
 /// An attempt without what was sent and answered, and what it led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptMade {

@@ -471,6 +471,11 @@ pub trait Store: Send + Sync + 'static {
     /// alone ([`Prune::audit_before`]).
     async fn prune(&self, prune: Prune) -> Result<Pruned>;
 
+    /// Before when history was removed for its age: the latest [`Prune::ended_before`] with which an event went, of
+    /// whomever. What was accepted at that time or later went only where its own retention said so, or with its tenant.
+    /// `None` while nothing went.
+    async fn pruned_before(&self) -> Result<Option<Timestamp>>;
+
     /// Adds minutes to their hours, each once, and then removes what is too old; whether there may be more.
     /// A row that is written for a minute after it was added is not in its hour. Nothing is removed before it
     /// was added.
@@ -537,8 +542,23 @@ pub trait Store: Send + Sync + 'static {
         listing: Listing,
     ) -> Result<Page<Event>>;
 
+    /// The same without payloads: how large each is, is known without reading it.
+    async fn event_lines(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<EventLine>>;
+
     /// One delivery of a tenant.
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>>;
+
+    /// Those of these deliveries that a tenant has, in any order; those that are not there are left out.
+    async fn deliveries_by_id(
+        &self,
+        tenant: TenantId,
+        ids: Vec<DeliveryId>,
+    ) -> Result<Vec<Delivery>>;
 
     /// Deliveries of a tenant, in the order in which they were stored, or the other way round. Costs as
     /// little as [`Store::events`].

@@ -67,6 +67,9 @@ pub struct EventFilter {
     pub publisher_id: Option<IdempotencyKey>,
     /// Only accepted in this period.
     pub accepted: Period,
+    /// Only this event and those that come after it in the order of the list. When it is not there, those that would:
+    /// by ids.
+    pub from_event: Option<EventId>,
     /// Only those with a dead letter.
     pub with_dead_letters: bool,
     /// Only those that nobody wanted.
@@ -161,6 +164,13 @@ impl<T> Page<T> {
             scanned_until: None,
             looked: 0,
         }
+    }
+
+    /// The same page of something else.
+    pub fn map<U>(self, of: impl FnMut(T) -> U) -> Page<U> {
+        let Self { items, places, first, last, more, scanned_until, looked } = self;
+        let items = items.into_iter().map(of).collect();
+        Page { items, places, first, last, more, scanned_until, looked }
     }
 
     /// A page of what was found without looking at anything else.

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use posthorn_domain::{
-    CatalogVersion, Event, Job, JobId, JobState, JobWork, SubscriptionId, TenantChange, TenantId,
-    TopicName,
+    CatalogVersion, Event, Job, JobId, JobState, JobWork, RollupCounts, RollupScope, RollupStep,
+    Span, SubscriptionId, TenantChange, TenantId, Timestamp, TopicName,
 };
 use posthorn_store::{
     Accepted, Along, AttemptFilter, Bite, Bitten, CatalogChange, Counts, DeliveryFilter, Ending,
-    Error, EventFilter, Listing, NewEvent, Record, Recorded, Refusal, StateKind,
+    Error, EventFilter, Listing, MinuteRollup, NewEvent, Record, Recorded, Refusal, Rollups,
+    SeriesAsk, StateKind, TendRollups,
 };
 
 use super::Fixture;
 use super::builders::{
     Published, Setting, api_key, at, attempt, certificate, dead_block, delivered, delivery, event,
-    idempotency, lane, redrive, subscription, tenant, topic, unique, whole,
+    idempotency, lane, node, redrive, subscription, tenant, topic, unique, whole,
 };
 use super::changes::{change, refused, since};
 
@@ -112,7 +113,7 @@ async fn furnish(setting: &Setting) -> (SubscriptionId, Vec<Published>) {
     let mut later = setting.planned(vec![delivery(ordered, whole())]).await;
     let mut event = Event::clone(&later.event);
     event.deliver_at = Some(at(1_000_000));
-    event.retention = Some(posthorn_domain::Span::from_secs(60));
+    event.retention = Some(Span::from_secs(60));
     later.event = Arc::new(event);
     all.push(setting.accept(later).await);
     setting.store.create_redrive(redrive(own, at(1_000))).await.expect("a redrive");
@@ -419,4 +420,58 @@ pub async fn its_other_jobs_stop(fixture: &dyn Fixture) {
     let refused = setting.store.create_job(first.clone(), Some(delete), Vec::new()).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::NotEmpty))), "{refused:?}");
     assert_eq!(setting.store.job(default, first.id).await.expect("answers"), None);
+}
+
+/// Figures of a tenant, of subscriptions that it has had and of its topics go with it, by the minute and by the hour. Those
+/// of others, of its realm and of the server stay.
+pub async fn its_figures_go(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let (kept, deleted) = (setting.subscribe().await, setting.subscribe().await);
+    let theirs = setting.subscribe_for(other).await;
+    setting.unsubscribe(deleted, at(50)).await;
+    let topic = |name: &str| TopicName::new(name).expect("a name");
+    let own = [
+        RollupScope::Tenant(setting.tenant),
+        RollupScope::Subscription(kept),
+        RollupScope::Subscription(deleted),
+        RollupScope::Topic(setting.tenant, topic("orders")),
+        RollupScope::Topic(setting.tenant, topic("orders.paid")),
+    ];
+    let others = [
+        RollupScope::Server,
+        RollupScope::Tenant(other),
+        RollupScope::Subscription(theirs),
+        RollupScope::Topic(other, topic("orders")),
+    ];
+    let begin = RollupStep::Hour.ceil(at(0));
+    let counts = RollupCounts { published: 3, ..RollupCounts::default() };
+    let rows = |minute: Timestamp| {
+        let row = |scope: &RollupScope| MinuteRollup { scope: scope.clone(), minute, counts };
+        own.iter().chain(&others).map(row).collect::<Vec<_>>()
+    };
+    let later = begin.plus(Span::from_secs(7_200));
+    let minutes = [rows(begin), rows(later)].concat();
+    let rollups = Rollups { node: node(), number: 1, minutes };
+    setting.store.record_with(Vec::new(), Some(rollups)).await.expect("written");
+    let never = Timestamp::MIN;
+    let limit = 1_000;
+    let fold_before = begin.plus(Span::from_secs(3_600));
+    let fold = TendRollups { fold_before, minutes_before: never, hours_before: never, limit };
+    setting.store.tend_rollups(fold).await.expect("added to its hour");
+    let steps = async |setting: &Setting, scope: &RollupScope, step| {
+        let until = later.plus(Span::from_secs(60));
+        let ask = SeriesAsk { scope: scope.clone(), step, from: begin, until };
+        setting.store.series(ask).await.expect("a series").len()
+    };
+    let job = begun(&setting, setting.tenant).await;
+    finish(&setting, &job, 2).await;
+    for step in [RollupStep::Minute, RollupStep::Hour] {
+        for scope in &own {
+            assert_eq!(steps(&setting, scope, step).await, 0, "{scope} by the {step:?}");
+        }
+        for scope in &others {
+            assert_eq!(steps(&setting, scope, step).await, 2, "{scope} by the {step:?}");
+        }
+    }
 }

@@ -292,6 +292,7 @@ macro_rules! conformance_suite {
                 prune_removes_events_nobody_wanted
                 prune_removes_old_keys
                 prune_takes_small_bites
+                what_was_removed_for_its_age_is_remembered
             }
             scheduling {
                 times_read_back_as_they_were
@@ -392,6 +393,7 @@ macro_rules! conformance_suite {
                 others_lose_nothing
                 its_end_is_told_once
                 its_other_jobs_stop
+                its_figures_go
             }
             lists {
                 lists_go_both_ways
@@ -399,6 +401,7 @@ macro_rules! conformance_suite {
                 deliveries_can_be_filtered
                 attempts_can_be_filtered
                 made_up_places_are_harmless
+                events_are_listed_from_one_on
                 long_histories_are_listed_like_the_model
             }
             following {
@@ -434,6 +437,7 @@ macro_rules! conformance_suite {
                 counts_are_conserved
                 unfinished_deliveries_are_counted_by_tenant
                 tenants_are_counted_together
+                deliveries_are_read_together
                 ping_answers
             }
         }

@@ -21,7 +21,7 @@ use super::builders::{
 use crate::model::ModelStore;
 use crate::upgrade::Still;
 use posthorn_store::{
-    AttemptFilter, CatalogChange, DeliveryFilter, EventFilter, Listing, NewEvent, Order,
+    AttemptFilter, CatalogChange, DeliveryFilter, EventFilter, EventLine, Listing, NewEvent, Order,
     OutcomeFilter, Page, Period, Place, Record, StateKind, Store,
 };
 
@@ -46,8 +46,11 @@ impl Ask {
     async fn page(&self, store: &dyn Store, tenant: TenantId, listing: Listing) -> Page<String> {
         match self.clone() {
             Self::Events(filter) => {
-                let page = store.events(tenant, filter, listing).await.expect("events");
-                named(&page, |event| event.id.to_string())
+                let page = store.events(tenant, filter.clone(), listing).await.expect("events");
+                let names = named(&page, |event| event.id.to_string());
+                let lines = store.event_lines(tenant, filter, listing).await.expect("lines");
+                assert_eq!(lines, page.map(EventLine::of), "{self:?}: the same without payloads");
+                names
             }
             Self::Deliveries(filter) => {
                 let page = store.deliveries(tenant, filter, listing).await.expect("deliveries");
@@ -576,7 +579,15 @@ impl Twins {
                 "{when}"
             );
         }
-        for ask in self.asks() {
+        let mut asks = self.asks();
+        let first = Listing { order: Order::OldestFirst, after: None, limit: LONG / 2 };
+        let half =
+            self.model.store.events(self.setting.tenant, EventFilter::default(), first).await;
+        let from_event = half.expect("a list").items.last().map(|event| event.id);
+        let types = vec![kind("one")];
+        asks.push(Ask::Events(EventFilter { from_event, ..EventFilter::default() }));
+        asks.push(Ask::Events(EventFilter { from_event, types, ..EventFilter::default() }));
+        for ask in asks {
             for tenant in [self.setting.tenant, self.other] {
                 let found = ask.all(&*self.setting.store, tenant, order, limit).await;
                 let wanted = ask.all(&*self.model.store, tenant, order, 1_000_000).await;
@@ -606,9 +617,13 @@ impl Twins {
                 EventFilter { topics: vec![topic("orders")], types: vec![kind("two")], ..event() },
                 EventFilter { key: key("k7"), ..event() },
                 EventFilter { key: key("k7"), topics: vec![topic("users")], ..event() },
+                EventFilter { key: key("k7"), types: vec![kind("rare")], ..event() },
                 EventFilter { publisher_id: Some(idempotency("p4002", 1).key), ..event() },
                 EventFilter { unwanted: true, ..event() },
+                EventFilter { unwanted: true, types: vec![kind("rare")], ..event() },
+                EventFilter { unwanted: true, topics: vec![topic("users")], ..event() },
                 EventFilter { with_dead_letters: true, ..event() },
+                EventFilter { with_dead_letters: true, accepted: middle, ..event() },
                 EventFilter { with_dead_letters: true, types: vec![kind("one")], ..event() },
                 EventFilter { accepted: middle, ..event() },
                 EventFilter { accepted: middle, types: vec![kind("rare")], ..event() },
@@ -618,6 +633,7 @@ impl Twins {
         );
         let delivery = DeliveryFilter::default;
         let failures = || Some(OutcomeFilter::Failures(FailureCode::ALL.to_vec()));
+        let one_failure = || Some(OutcomeFilter::Failures(vec![FailureCode::ALL[3]]));
         let status = |first, last| Some(OutcomeFilter::Status(first, last));
         for subscription in [None, Some(self.subscriptions[0]), Some(self.subscriptions[5])] {
             let one = || DeliveryFilter { subscription, ..delivery() };
@@ -640,6 +656,7 @@ impl Twins {
                         ..one()
                     },
                     DeliveryFilter { created: middle, ..one() },
+                    DeliveryFilter { created: middle, state: Some(StateKind::Dead), ..one() },
                 ]
                 .map(Ask::Deliveries),
             );
@@ -648,6 +665,9 @@ impl Twins {
                 [
                     one(),
                     AttemptFilter { outcome: status(503, 503), ..one() },
+                    AttemptFilter { outcome: status(400, 599), ..one() },
+                    AttemptFilter { outcome: status(200, 299), ..one() },
+                    AttemptFilter { outcome: one_failure(), ..one() },
                     AttemptFilter { outcome: failures(), ..one() },
                     AttemptFilter { manual: Some(true), ..one() },
                     AttemptFilter { started: middle, ..one() },
@@ -657,6 +677,36 @@ impl Twins {
         }
         asks
     }
+}
+
+/// Events of one moment have an order: whoever begins with one of them gets that one and what comes after it.
+pub async fn events_are_listed_from_one_on(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let mut batch = Vec::new();
+    for _ in 0..7 {
+        batch.push(setting.planned(Vec::new()).await);
+    }
+    let ids: Vec<EventId> = batch.iter().map(|new| new.event.id).collect();
+    setting.store.accept(batch).await.expect("accept");
+    let list = async |tenant, from_event, order, limit| {
+        let listing = Listing { order, after: None, limit };
+        let filter = EventFilter { from_event: Some(from_event), ..EventFilter::default() };
+        let page = setting.store.events(tenant, filter, listing).await.expect("a page");
+        let found: Vec<EventId> = page.items.iter().map(|event| event.id).collect();
+        (found, page.more)
+    };
+    let own = setting.tenant;
+    assert_eq!(list(own, ids[3], Order::OldestFirst, 2).await, (ids[3..5].to_vec(), true));
+    let newest: Vec<EventId> = ids[3..].iter().rev().copied().collect();
+    assert_eq!(list(own, ids[3], Order::NewestFirst, 9).await, (newest, false));
+    assert_eq!(list(own, ids[6], Order::OldestFirst, 9).await, (ids[6..].to_vec(), false));
+    assert_eq!(list(other, ids[3], Order::OldestFirst, 9).await, (Vec::new(), false));
+    // One that is not there stands where it would.
+    let before = EventId::floor(at(-1_000));
+    assert_eq!(list(own, before, Order::OldestFirst, 9).await, (ids.clone(), false));
+    let after = EventId::floor(at(1_000_000));
+    assert_eq!(list(own, after, Order::OldestFirst, 9).await, (Vec::new(), false));
 }
 
 /// Every filter, over thousands of rows of two tenants, while they are new, when they have come to rest, and after

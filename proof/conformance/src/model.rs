@@ -16,6 +16,7 @@ mod pages;
 pub mod plant;
 mod pruning;
 mod push;
+mod questions;
 mod rollups;
 mod sessions;
 mod telling;
@@ -40,7 +41,7 @@ use tokio::sync::Notify;
 use catalog::Catalog;
 use deliveries::Row;
 use leases::Leases;
-use pages::{listed, page, searched};
+use pages::{listed, page};
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
     CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
@@ -97,6 +98,7 @@ pub(crate) struct State {
     rollups: rollups::Kept,
     audit: BTreeMap<AuditId, AuditEntry>,
     sessions: BTreeMap<SessionId, Session>,
+    pruned_before: Option<Timestamp>,
     seq: u64,
 }
 
@@ -656,20 +658,27 @@ impl Store for ModelStore {
         filter: EventFilter,
         listing: Listing,
     ) -> Result<Page<Event>> {
+        Ok(self.shared.state.lock().list_events(tenant, &filter, &listing))
+    }
+
+    async fn event_lines(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<EventLine>> {
+        Ok(self.events(tenant, filter, listing).await?.map(EventLine::of))
+    }
+
+    async fn deliveries_by_id(
+        &self,
+        tenant: TenantId,
+        ids: Vec<DeliveryId>,
+    ) -> Result<Vec<Delivery>> {
         let state = self.shared.state.lock();
-        let own = state.events.values().filter(|event| event.tenant == tenant);
-        // What has other attributes is looked at in vain; everything else has an index.
-        let indexed = EventFilter { attributes: BTreeMap::new(), ..filter.clone() };
-        let looked_at = own.filter(|event| {
-            indexed.wants(event)
-                && (!filter.with_dead_letters || state.has_dead_letters(event.id))
-                && (!filter.unwanted || !state.wanted.contains(&event.id))
-        });
-        let placed = looked_at.map(|event| {
-            let item = filter.wants(event).then(|| Event::clone(event));
-            (u128::from_be_bytes(*event.id.as_bytes()), event.accepted_at, item)
-        });
-        Ok(searched(placed.collect(), &listing))
+        let found = ids.iter().filter_map(|id| state.rows.get(id));
+        let own = found.filter(|row| row.delivery.tenant == tenant);
+        Ok(own.map(|row| state.seen(row)).collect())
     }
 
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
@@ -696,18 +705,7 @@ impl Store for ModelStore {
         filter: AttemptFilter,
         listing: Listing,
     ) -> Result<Page<AttemptLine>> {
-        let state = self.shared.state.lock();
-        let line = |(delivery, number, started_at): &(DeliveryId, u32, Timestamp)| {
-            let row = &state.rows.get(delivery)?.delivery;
-            let own = state.attempts.get(delivery)?.iter();
-            let attempt =
-                own.clone().find(|own| own.number == *number && own.started_at == *started_at)?;
-            let (event, subscription) = (row.event, row.subscription);
-            let line = AttemptLine { attempt: attempt.clone(), event, subscription };
-            (row.tenant == tenant && filter.wants(&line)).then_some(line)
-        };
-        let found = state.made.iter().filter_map(|(no, made)| Some(((*no).into(), line(made)?)));
-        Ok(listed(found.collect(), &listing))
+        Ok(self.shared.state.lock().list_attempts(tenant, &filter, &listing))
     }
 
     async fn events_after(&self, ask: FollowAsk) -> Result<Followed<EventLine>> {
@@ -725,21 +723,7 @@ impl Store for ModelStore {
     }
 
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
-        let state = self.shared.state.lock();
-        let mine = |owner: TenantId| tenant.is_none_or(|wanted| wanted == owner);
-        let mut counts = Counts {
-            events: state.events.values().filter(|event| mine(event.tenant)).count() as u64,
-            ..Counts::default()
-        };
-        for row in state.rows.values().filter(|row| mine(row.delivery.tenant)) {
-            match StateKind::of(state.seen(row).state) {
-                StateKind::Pending | StateKind::InFlight => counts.pending += 1,
-                StateKind::Delivered => counts.delivered += 1,
-                StateKind::Dead => counts.dead += 1,
-                StateKind::Cancelled => counts.cancelled += 1,
-            }
-        }
-        Ok(counts)
+        Ok(self.shared.state.lock().counts(tenant))
     }
 
     async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
@@ -759,6 +743,10 @@ impl Store for ModelStore {
             *counts.entry(whose).or_insert(0) += 1;
         }
         Ok(counts.into_iter().map(|((tenant, id), count)| (tenant, id, count)).collect())
+    }
+
+    async fn pruned_before(&self) -> Result<Option<Timestamp>> {
+        Ok(self.shared.state.lock().pruned_before)
     }
 
     async fn tend_rollups(&self, tend: TendRollups) -> Result<bool> {

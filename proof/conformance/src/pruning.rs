@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthorn_domain::{Event, EventId, Timestamp};
+use posthorn_domain::{Event, EventId, Span, Timestamp};
 
 use super::Fixture;
 use super::builders::{
@@ -170,4 +170,33 @@ pub async fn prune_takes_small_bites(fixture: &dyn Fixture) {
     assert_eq!((first.events, first.more), (2, true));
     assert_eq!(prune(&setting, bite).await, 3);
     assert_eq!(setting.ready(subscription).await.len(), 5);
+}
+
+/// What went for its age is known by the limit of that time, also when later limits are lower; what had a retention of its
+/// own does not count.
+pub async fn what_was_removed_for_its_age_is_remembered(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let known = async |setting: &Setting| setting.store.pruned_before().await.expect("an answer");
+    let subscription = setting.subscribe().await;
+    let id = setting.publish_one(subscription).await;
+    setting.record(id, delivered(), at(10)).await;
+    assert_eq!(prune(&setting, before(10, 10)).await, 0);
+    assert_eq!(known(&setting).await, None, "nothing went");
+    let retention = Some(Span::from_secs(1));
+    let event = Event { retention, accepted_at: at(500), ..event(setting.tenant) };
+    let new = NewEvent { event: Arc::new(event), ..setting.planned(vec![]).await };
+    setting.accept(new).await;
+    assert_eq!(prune(&setting, Prune { now: at(5_000), ..before(10, 10) }).await, 1);
+    assert_eq!(known(&setting).await, None, "it had a retention of its own");
+    assert_eq!(prune(&setting, before(100, 100)).await, 1);
+    assert_eq!(known(&setting).await, Some(at(100)));
+    // A retention that was raised, and one that was lowered again.
+    let id = setting.publish_one(subscription).await;
+    setting.record(id, delivered(), at(20)).await;
+    assert_eq!(prune(&setting, before(50, 50)).await, 1);
+    assert_eq!(known(&setting).await, Some(at(100)));
+    assert_eq!(prune(&setting, before(900, 900)).await, 0);
+    assert_eq!(known(&setting).await, Some(at(100)));
+    let setting = setting.reopen(fixture).await;
+    assert_eq!(known(&setting).await, Some(at(100)));
 }

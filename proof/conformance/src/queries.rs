@@ -1,6 +1,6 @@
 //! Cases about questions, but for lists and their filters.
 
-use posthorn_domain::TenantId;
+use posthorn_domain::{DeliveryId, TenantId};
 
 use super::Fixture;
 use super::builders::{
@@ -143,4 +143,28 @@ pub async fn tenants_are_counted_together(fixture: &dyn Fixture) {
     let own = counts[1];
     assert_eq!((own.events, own.pending, own.delivered, own.cancelled), (3, 1, 1, 1));
     assert!(setting.store.counts_by_tenant(Vec::new()).await.expect("counts").is_empty());
+}
+
+/// Several deliveries are read at once, as one by one; those that are not there, or not the tenant's, are left out.
+pub async fn deliveries_are_read_together(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let (a, b) = (setting.subscribe().await, setting.subscribe().await);
+    let mut ids = setting.publish(&[(a, None), (b, whole())]).await.deliveries;
+    ids.extend(setting.publish(&[(a, None)]).await.deliveries);
+    setting.record(ids[0], delivered(), at(2)).await;
+    setting.unsubscribe(b, at(3)).await;
+    let mut asked = ids.clone();
+    asked.push(DeliveryId::new(at(0), u128::MAX));
+    let store = &setting.store;
+    let mut found = store.deliveries_by_id(setting.tenant, asked.clone()).await.expect("a list");
+    found.sort_by_key(|delivery| delivery.id);
+    let mut wanted = Vec::new();
+    for id in &ids {
+        wanted.push(setting.look(*id).await);
+    }
+    wanted.sort_by_key(|delivery| delivery.id);
+    assert_eq!(found, wanted);
+    assert!(store.deliveries_by_id(other, asked).await.expect("a list").is_empty());
+    assert!(store.deliveries_by_id(setting.tenant, vec![]).await.expect("a list").is_empty());
 }

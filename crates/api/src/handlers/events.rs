@@ -1,7 +1,7 @@
 //! Reading events, publishing them again, and counting.
 
 use http::StatusCode;
-use posthorn_store::EventFilter;
+use posthorn_store::{EventFilter, EventLine};
 use serde::Serialize;
 
 use crate::call::{Answer, Call};
@@ -20,13 +20,17 @@ pub(crate) async fn list(call: Call) -> Answer {
         key: call.query.value("key")?,
         publisher_id: call.query.value("publisher_id")?,
         accepted: call.query.period()?,
+        from_event: None,
         with_dead_letters: only_true(&call, "dead_letters")?,
         unwanted: only_true(&call, "unwanted")?,
     };
-    let page = call.engine().store().events(call.tenant(), filter, paging.listing()).await?;
+    let page = call.engine().store().event_lines(call.tenant(), filter, paging.listing()).await?;
     let mut shown = paging.show(page);
-    let events = std::mem::take(&mut shown.items);
-    respond::ok(&shown.page(events.iter().map(EventView::from).collect()))
+    let lines = std::mem::take(&mut shown.items);
+    let views = lines.iter().map(|EventLine { event, payload_bytes }| {
+        EventView::without_payload(event, *payload_bytes)
+    });
+    respond::ok(&shown.page(views.collect()))
 }
 
 /// A filter that can only be switched on: nobody asks for what has no dead letters.

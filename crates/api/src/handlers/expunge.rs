@@ -57,7 +57,7 @@ impl New {
             attributes: self.attributes,
             from: self.from,
             until: self.until,
-            filter: None,
+            ..Selection::default()
         };
         check(&events)?;
         let (responses, created_by) = (self.responses, call.who());

@@ -70,7 +70,7 @@ impl New {
             attributes: self.attributes,
             from: self.from,
             until: self.until,
-            filter: None,
+            ..Selection::default()
         };
         check(&events)?;
         let default =

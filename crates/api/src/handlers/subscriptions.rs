@@ -11,7 +11,8 @@ use posthorn_domain::{
     policy::profiles::SIGNING_SECRET,
 };
 use posthorn_engine::{
-    NewSubscription, Rotation, SecretInput, SecretKind, Start, SubscriptionChange, SubscriptionView,
+    Beginning, NewSubscription, Rotation, SecretInput, SecretKind, Start, SubscriptionChange,
+    SubscriptionView,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -49,13 +50,13 @@ struct New {
     secret_kind: Option<Kind>,
     #[serde(default)]
     paused: bool,
-    start: Option<Beginning>,
+    start: Option<StartBody>,
 }
 
 /// Where in the past a subscription begins.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Beginning {
+struct StartBody {
     time: Option<Timestamp>,
     event: Option<EventId>,
 }
@@ -135,20 +136,21 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     Ok(tagged(respond::created(place, &body)?, &view))
 }
 
-async fn start(call: &Call, given: Option<Beginning>) -> Result<Option<Start>> {
+async fn start(call: &Call, given: Option<StartBody>) -> Result<Option<Start>> {
     let from = match given {
         None => return Ok(None),
-        Some(Beginning { time: Some(time), event: None }) => time,
-        Some(Beginning { time: None, event: Some(id) }) => {
+        Some(StartBody { time: Some(time), event: None }) if time > call.engine().now() => {
+            return Err(Problem::field("start.time", "must be in the past"));
+        }
+        Some(StartBody { time: Some(time), event: None }) => Beginning::Time(time),
+        Some(StartBody { time: None, event: Some(id) }) => {
             let event = call.engine().store().event(call.tenant(), id).await?;
             let unknown = || Problem::field("start.event", "there is no such event");
-            event.ok_or_else(unknown)?.accepted_at
+            let accepted_at = event.ok_or_else(unknown)?.accepted_at;
+            Beginning::Event { id, accepted_at }
         }
         Some(_) => return Err(Problem::field("start", "give exactly one of time and event")),
     };
-    if from > call.engine().now() {
-        return Err(Problem::field("start.time", "must be in the past"));
-    }
     Ok(Some(Start { from, created_by: call.who() }))
 }
 

@@ -1,5 +1,6 @@
 //! Events of the past: replays, resends, one event for one subscription, and subscriptions that begin in the past.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -88,6 +89,45 @@ async fn a_subscription_may_begin_in_the_past() {
     assert_eq!(none["items"].as_array().unwrap().len(), 0, "nothing half done");
     let subscriptions = server.as_acme("GET", "/v1/subscriptions").await.expect(200);
     assert_eq!(subscriptions["items"].as_array().unwrap().len(), 1, "nothing half done");
+}
+
+/// Events of one batch are accepted in one moment, and have an order all the same.
+#[tokio::test]
+async fn a_subscription_begins_with_one_event_of_a_batch() {
+    let server = Server::start().await;
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
+    let one = |n: u32| json!({"topic": "orders", "type": "order.created", "payload": {"n": n}});
+    let batch: Vec<Value> = (0..40).map(one).collect();
+    let body = json!({"events": batch});
+    let made = server.as_acme("POST", "/v1/events/batch").json(&body).await.expect(200);
+    let ids: Vec<String> = made["items"]
+        .as_array()
+        .expect("answers")
+        .iter()
+        .map(|made| made["id"].as_str().expect("an id").to_owned())
+        .collect();
+    let times = server.as_acme("GET", "/v1/events?limit=200").await.expect(200);
+    let times: BTreeSet<&str> = times["items"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .map(|event| event["accepted_at"].as_str().expect("a time"))
+        .collect();
+    assert_eq!(times.len(), 1, "one moment");
+    let body = json!({"url": "https://late.example/", "start": {"event": ids[29]}});
+    let made = server.as_acme("POST", "/v1/subscriptions").json(&body).await.expect(201);
+    publish(&server, "order.created").await;
+    assert_eq!(got(&server, "late.example", 12).await, 12, "eleven of the past and a new one");
+    let list = format!("/v1/deliveries?limit=200&subscription={}", made["id"].as_str().unwrap());
+    let deliveries = server.as_acme("GET", &list).await.expect(200);
+    let deliveries = deliveries["items"].as_array().expect("deliveries").clone();
+    let got: BTreeSet<&str> =
+        deliveries.iter().map(|delivery| delivery["event"].as_str().expect("an id")).collect();
+    assert_eq!((deliveries.len(), got.len()), (12, 12), "one delivery each");
+    assert!(ids[29..].iter().all(|id| got.contains(id.as_str())), "that one and those behind it");
+    let jobs = server.as_acme("GET", "/v1/jobs").await.expect(200);
+    assert_eq!(jobs["items"][0]["events"]["from_event"], ids[29].as_str());
+    assert_eq!(jobs["items"][0]["seen"], 11);
 }
 
 #[tokio::test]

@@ -256,7 +256,7 @@ pub(crate) fn job_detail(job: &Job) -> Map<String, Value> {
 
 /// Which events are meant. Of attributes only the names: their values may say something of what was published.
 fn selected(events: &Selection) -> Value {
-    let Selection { topics, types, attributes, from, until, filter } = events;
+    let Selection { topics, types, attributes, from, until, from_event, filter } = events;
     let mut said = Map::new();
     let mut names = |name: &str, names: Vec<String>| {
         if !names.is_empty() {
@@ -271,6 +271,9 @@ fn selected(events: &Selection) -> Value {
         if let Some(at) = at {
             said.insert(name.to_owned(), json!(at));
         }
+    }
+    if let Some(event) = from_event {
+        said.insert("from_event".to_owned(), json!(event));
     }
     if filter.is_some() {
         said.insert("filter".to_owned(), true.into());

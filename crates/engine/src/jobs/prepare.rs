@@ -22,8 +22,8 @@ use posthorn_domain::{
     SubscriptionId, TenantId,
 };
 use posthorn_store::{
-    DeliveryFilter, EventFilter, Expunges, Listing, Moves, Order, Page, Period, Place, Redelivery,
-    Result as StoreResult, StateKind,
+    DeliveryFilter, EventFilter, EventLine, Expunges, Listing, Moves, Order, Page, Period, Place,
+    Redelivery, Result as StoreResult, StateKind,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -269,10 +269,13 @@ impl Jobs {
                 Ok((Looked::of(&Page::<Event>::empty()), Vec::new()))
             }
             JobWork::Expunge { events, responses } => {
-                let page = self.store.events(job.tenant, filter_of(events), way.listing).await?;
+                let filter = filter_of(events);
+                let page = self.store.event_lines(job.tenant, filter, way.listing).await?;
                 // What has no payload any more may still have answers.
                 let wanted = |event: &Event| event.expunged_at.is_none() || *responses;
-                let deed = |event: &Event| wanted(event).then_some(Deed::Expunge(event.id));
+                let deed = |EventLine { event, .. }: &EventLine| {
+                    wanted(event).then_some(Deed::Expunge(event.id))
+                };
                 Ok((Looked::of(&page), page.items.iter().map(deed).collect()))
             }
             JobWork::Cancel { deliveries } | JobWork::Forget { deliveries } => {
@@ -537,6 +540,7 @@ fn filter_of(selection: &Selection) -> EventFilter {
         types: selection.types.clone(),
         attributes: selection.attributes.clone(),
         accepted: Period { from: selection.from, until: selection.until },
+        from_event: selection.from_event,
         ..EventFilter::default()
     }
 }

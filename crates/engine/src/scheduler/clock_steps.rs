@@ -184,9 +184,10 @@ async fn newest(store: Arc<dyn Store>, tenants: Vec<TenantId>) -> TaskOutput {
     let mut newest = Timestamp::MIN;
     for tenant in tenants {
         let filter = EventFilter::default();
-        match store.events(tenant, filter, Listing::newest(1)).await {
+        match store.event_lines(tenant, filter, Listing::newest(1)).await {
             Ok(page) => {
-                newest = page.items.iter().map(|event| event.accepted_at).fold(newest, Ord::max);
+                newest =
+                    page.items.iter().map(|line| line.event.accepted_at).fold(newest, Ord::max);
             }
             Err(e) => {
                 warn!(error = %chain(&e), "the newest events could not be read");

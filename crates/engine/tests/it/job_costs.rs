@@ -10,7 +10,7 @@ use posthorn_domain::{
     ReplayStatus, Selection, Span, TenantId, Timestamp, TopicName,
 };
 use posthorn_engine::{
-    Engine, Error, Expunge, NewReplay, NewSubscription, Options, Publish, Quotas, Start,
+    Beginning, Engine, Error, Expunge, NewReplay, NewSubscription, Options, Publish, Quotas, Start,
 };
 use posthorn_store::{NewEvent, Store};
 use serde_json::{Value, json};
@@ -60,7 +60,8 @@ async fn a_replay_begins_within_the_retention_whatever_is_left_of_before() {
     // Of a tenant that is younger than the retention, nothing can be gone: it may begin with everything.
     let young = engine.create_tenant("young".to_owned()).await.expect("a tenant").id;
     history(&engine, young, 3).await;
-    let start = Start { from: Timestamp::from_millis(0), created_by: "tests".to_owned() };
+    let start =
+        Start { from: Beginning::Time(Timestamp::from_millis(0)), created_by: "tests".to_owned() };
     let new = NewSubscription {
         destination: "https://first/".into(),
         start: Some(start),
@@ -69,6 +70,37 @@ async fn a_replay_begins_within_the_retention_whatever_is_left_of_before() {
     engine.create_subscription(young, new).await.expect("a subscription");
     rest(5).await;
     assert_eq!(house.receivers.of("https://first/").len(), 3);
+}
+
+/// What was removed stays removed, whatever the retention is since.
+#[tokio::test(start_paused = true)]
+async fn a_replay_begins_with_what_is_left_after_the_retention_was_raised() {
+    let house = House::new();
+    let units = |number: u64| Span::from_secs(number * UNIT);
+    let short = Options { event_retention: units(3), ..Options::default() };
+    let engine = house.engine_with(1, short).await;
+    topic(&engine).await;
+    let a = subscribe(&engine, "https://a/", json!({})).await.subscription.id;
+    for n in 0..8 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+        rest(UNIT).await;
+    }
+    assert!(house.counts().await.events < 6, "some are gone: {:?}", house.counts().await);
+    engine.stop().await;
+    let long = Options { event_retention: units(100), ..Options::default() };
+    let engine = house.engine_with(2, long).await;
+    let before = house.store.pruned_before().await.expect("an answer").expect("something went");
+    let from = |from| NewReplay {
+        events: Selection { from: Some(from), ..Selection::default() },
+        status: ReplayStatus::All,
+        ..replay(a, 100)
+    };
+    let gone = from(before.minus(Span::from_millis(1)));
+    let refused = engine.create_replay(TENANT, gone).await.expect_err("it is gone");
+    assert!(matches!(refused, Error::HistoryNotKept { from } if from == before), "{refused:?}");
+    let kept = engine.create_replay(TENANT, from(before)).await.expect("that is kept");
+    rest(5).await;
+    assert!(job(&house, TENANT, kept.id).await.seen > 0, "and there is something of it");
 }
 
 /// The store goes through all deliveries of an event, in a transaction that others wait for.

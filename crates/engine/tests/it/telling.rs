@@ -423,6 +423,35 @@ async fn a_full_quota_a_full_disk_and_a_lost_node_are_told_once() {
     drop(second);
 }
 
+/// Only a node itself knows of its disk.
+#[tokio::test(start_paused = true)]
+async fn every_node_tells_of_its_own_disk_once() {
+    let house = House::new();
+    let first = house.engine(1).await;
+    listen(&first, OPERATORS, "https://operator/", &["disk.near_full"], json!({})).await;
+    let second = house.engine(2).await;
+    rest(60).await;
+    let nodes = || -> Vec<String> {
+        let told = told(&house, "https://operator/");
+        told.iter().map(|body| body["node"].as_str().expect("a node").to_owned()).collect()
+    };
+    second.admission().set_disk_near_full(Some(93));
+    rest(60).await;
+    assert_eq!(nodes(), [second.node().to_string()]);
+    first.admission().set_disk_near_full(Some(91));
+    rest(60).await;
+    assert_eq!(nodes(), [second.node().to_string(), first.node().to_string()]);
+    // It lasts: nothing more is told, whoever has the duty, until it was all right in between.
+    first.stop().await;
+    rest(2 * 3_600).await;
+    assert_eq!(nodes().len(), 2);
+    second.admission().set_disk_near_full(None);
+    rest(60).await;
+    second.admission().set_disk_near_full(Some(95));
+    rest(60).await;
+    assert_eq!(nodes()[2..], [second.node().to_string()]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_ends_soon_is_told_once_and_again_when_its_successor_does() {
     let house = House::new();

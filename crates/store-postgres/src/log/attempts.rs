@@ -1,17 +1,18 @@
 //! Lists of attempts over many deliveries.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use deadpool_postgres::Object;
 use posthorn_domain::{FailureCode, Outcome as Came, SubscriptionId, TenantId, Timestamp};
-use posthorn_store::{AttemptFilter, AttemptLine, Listing, Order, Page, Result};
+use posthorn_store::{AttemptFilter, AttemptLine, Listing, Order, OutcomeFilter, Page, Result};
 use tokio_postgres::Row;
 
 use super::pages::{Range, Seen, Source, page_of, walk};
 use super::{direction, is_of_failures, listed, owned};
 use crate::codec::{self, Reader, Uid};
 use crate::failure::{Corrupt, Outcome};
-use crate::session::{Operation, Session, begin_list, commit, query};
+use crate::session::{Operation, Param, Session, begin_list, commit, query};
 use crate::sql;
 
 const ATTEMPTS: Operation = Operation::read("attempts_made", "list attempts");
@@ -78,7 +79,13 @@ async fn list(
         }
         None => {
             let (by, owner) = by(tenant, filter);
-            walk(client, &Found { by, owner, filter }, listing, range).await?
+            let came = match by {
+                By::FailedOfTenant | By::FailedToSubscription => {
+                    came(client, by, owner, filter.outcome.as_ref()).await?
+                }
+                By::Tenant | By::Subscription | By::Manual => Vec::new(),
+            };
+            walk(client, &Found { by, owner, came, filter }, listing, range).await?
         }
     };
     let items = lines(client, tenant, &page.items).await?;
@@ -93,7 +100,7 @@ async fn lines(client: &Object, tenant: TenantId, names: &[Name]) -> Outcome<Vec
     let deliveries: Vec<Uid> = names.iter().map(|name| name.delivery).collect();
     let numbers: Vec<i32> = names.iter().map(|name| name.number).collect();
     let nos: Vec<i64> = names.iter().map(|name| name.no).collect();
-    let params: [crate::session::Param<'_>; 4] = [&Uid::from(tenant), &deliveries, &numbers, &nos];
+    let params: [Param<'_>; 4] = [&Uid::from(tenant), &deliveries, &numbers, &nos];
     let rows = query(client, sql::ATTEMPT_LINES, &params).await?;
     let line = |row| {
         let reader = Reader::new(row, "attempt", "delivery");
@@ -129,9 +136,30 @@ fn by(tenant: TenantId, filter: &AttemptFilter) -> (By, Uid) {
     }
 }
 
+/// What failed attempts came to, as their indexes have it: what is meant, and of statuses those that there are.
+async fn came(
+    client: &Object,
+    by: By,
+    owner: Uid,
+    filter: Option<&OutcomeFilter>,
+) -> Outcome<Vec<String>> {
+    let (first, last) = match filter {
+        None => return Ok(Vec::new()),
+        Some(OutcomeFilter::Failures(codes)) => {
+            let codes: BTreeSet<&str> = codes.iter().map(|code| code.as_str()).collect();
+            return Ok(codes.into_iter().map(str::to_owned).collect());
+        }
+        Some(OutcomeFilter::Status(first, last)) => (format!("{first:03}"), format!("{last:03}")),
+    };
+    let rows = query(client, &came_sql(by), &[&owner, &first, &last]).await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+}
+
 struct Found<'f> {
     by: By,
     owner: Uid,
+    /// One stream for each, of what failed.
+    came: Vec<String>,
     filter: &'f AttemptFilter,
 }
 
@@ -139,13 +167,18 @@ impl Source for Found<'_> {
     type Item = Name;
 
     fn streams(&self) -> usize {
-        1
+        match self.by {
+            By::FailedOfTenant | By::FailedToSubscription => self.came.len(),
+            By::Tenant | By::Subscription | By::Manual => 1,
+        }
     }
 
     async fn look(&self, client: &Object, range: Range, each: i64) -> Outcome<Vec<Seen<Name>>> {
         let (low, high) = (at_place(range.low), at_place(range.high));
-        let params: [crate::session::Param<'_>; 6] =
-            [&self.owner, &low.0, &low.1, &high.0, &high.1, &each];
+        let mut params: Vec<Param<'_>> = vec![&self.owner, &low.0, &low.1, &high.0, &high.1, &each];
+        if matches!(self.by, By::FailedOfTenant | By::FailedToSubscription) {
+            params.push(&self.came);
+        }
         let rows = query(client, &list_sql(self.by, range.order), &params).await?;
         Ok(seen(&rows, self.filter)?)
     }
@@ -157,7 +190,7 @@ fn seen(rows: &[Row], filter: &AttemptFilter) -> Result<Vec<Seen<Name>>, Corrupt
         let (time, no): (i64, i64) = (reader.get("started_at")?, reader.get("no")?);
         let name = Name { delivery: reader.get("delivery")?, number: reader.get("number")?, no };
         let item = wants(&reader, filter, time)?.then_some(name);
-        Ok(Seen { stream: 1, place: place(time, no), time, item })
+        Ok(Seen { stream: reader.get("stream")?, place: place(time, no), time, item })
     };
     rows.iter().map(seen).collect()
 }
@@ -176,25 +209,75 @@ fn wants(reader: &Reader<'_>, filter: &AttemptFilter, started: i64) -> Result<bo
         && filter.started.contains(Timestamp::from_millis(started)))
 }
 
+const FAILED: &str = "(status between 200 and 299) is not true";
+/// What an attempt came to, in the words of the indexes of failures.
+const CAME: &str = "(coalesce(status::text, failure) collate \"C\")";
+const COLUMNS: &str = "delivery, number, no, started_at, status, failure, manual, subscription";
+
+/// The owner of what failed.
+const fn owner_of(by: By) -> &'static str {
+    match by {
+        By::Subscription | By::FailedToSubscription => "subscription",
+        By::Tenant | By::FailedOfTenant | By::Manual => "tenant",
+    }
+}
+
 /// Plan: `attempt_place`, `attempt_place_to`, `attempt_failed`, `attempt_failed_to` or `attempt_manual`.
 fn list_sql(by: By, order: Order) -> String {
     let direction = direction(order);
-    let failed = "(status between 200 and 299) is not true";
-    let condition = match by {
-        By::Tenant => "tenant = $1 and no > 0".to_owned(),
-        By::Subscription => "subscription = $1 and no > 0".to_owned(),
-        By::FailedOfTenant => format!("tenant = $1 and {failed}"),
-        By::FailedToSubscription => format!("subscription = $1 and {failed}"),
-        By::Manual => "tenant = $1 and manual".to_owned(),
-    };
-    format!(
-        "select delivery, number, no, started_at, status, failure, manual, subscription
-         from attempt
-         where {condition} and (started_at, no) > ($2::int8, $3::int8)
-             and (started_at, no) < ($4::int8, $5::int8)
+    let owner = owner_of(by);
+    let range = format!(
+        "(started_at, no) > ($2::int8, $3::int8) and (started_at, no) < ($4::int8, $5::int8)
          order by started_at {direction}, no {direction}
          limit $6::int8"
+    );
+    let condition = match by {
+        By::Tenant | By::Subscription => "no > 0",
+        By::Manual => "manual",
+        // As in `stream`, each value is asked for twice over.
+        By::FailedOfTenant | By::FailedToSubscription => {
+            return format!(
+                "select w.stream::int4 as stream, a.*
+                 from unnest($7::text[]) with ordinality as w(came, stream)
+                 cross join lateral (
+                     select {COLUMNS} from attempt
+                     where {owner} = $1 and {FAILED} and {CAME} = w.came
+                         and {CAME} >= w.came and {CAME} <= w.came and {range}
+                 ) as a"
+            );
+        }
+    };
+    format!(
+        "select 1 as stream, {COLUMNS} from attempt where {owner} = $1 and {condition} and {range}"
     )
+}
+
+/// What attempts failed with, from one to another. A skip scan: one probe for each.
+fn came_sql(by: By) -> String {
+    let owner = owner_of(by);
+    let probe = |from: &str| {
+        format!(
+            "select {CAME} as came from attempt
+             where {owner} = $1 and {FAILED} and {CAME} {from} and {CAME} <= $3::text
+             order by {CAME}
+             limit 1"
+        )
+    };
+    format!(
+        "with recursive found as (
+             ({first})
+             union all
+             select next.came from found cross join lateral ({next}) as next
+         )
+         select came from found",
+        first = probe(">= $2::text"),
+        next = probe("> found.came"),
+    )
+}
+
+pub(super) fn skips() -> Vec<(String, String)> {
+    let skip = |by| (format!("came of attempts {by:?}"), came_sql(by));
+    vec![skip(By::FailedOfTenant), skip(By::FailedToSubscription)]
 }
 
 pub(super) fn statements(order: Order) -> Vec<(String, String)> {

@@ -73,7 +73,7 @@ enum Open {
     All,
     /// The same of those whose last attempt failed.
     Failed,
-    /// Those with a written lease, of the whole tenant.
+    /// The same of those with a written lease.
     Leased,
 }
 
@@ -144,12 +144,11 @@ async fn streams(
         _ => Open::All,
     };
     let subscriptions = match (open, subscription) {
-        (Open::Leased, _) => Vec::new(),
         (_, Some(owned)) => Vec::from_iter(waits(filter, owned.gone).then_some(owner)),
         (open, None) => waiting(client, tenant, filter, open).await?,
     };
     let open = match open {
-        Open::All | Open::Failed if subscriptions.is_empty() => Open::Nothing,
+        _ if subscriptions.is_empty() => Open::Nothing,
         open => open,
     };
     Ok(Streams { open, ended, subscriptions, owner, states, outcomes })
@@ -220,8 +219,7 @@ impl Source for Found<'_> {
     fn streams(&self) -> usize {
         let open = match self.streams.open {
             Open::Nothing => 0,
-            Open::All | Open::Failed => self.streams.subscriptions.len(),
-            Open::Leased => 1,
+            Open::All | Open::Failed | Open::Leased => self.streams.subscriptions.len(),
         };
         let ended = match self.streams.ended {
             Ended::Nothing => 0,
@@ -238,8 +236,9 @@ impl Source for Found<'_> {
         let mut params: Vec<Param<'_>> = vec![&low, &high, &each];
         match open {
             Open::Nothing => {}
-            Open::Leased => params.push(&self.tenant),
-            Open::All | Open::Failed => params.extend([&self.tenant as Param<'_>, subscriptions]),
+            Open::All | Open::Failed | Open::Leased => {
+                params.extend([&self.tenant as Param<'_>, subscriptions]);
+            }
         }
         match ended {
             Ended::Nothing => {}
@@ -277,6 +276,8 @@ const ENDED_COLUMNS: &str = "
     d.attempts, d.budget_base, d.budget_began, d.revival, d.created_at, d.ended_at, d.outcome";
 /// The condition of the indexes of failures, which leave out what was never tried as well.
 const FAILED: &str = "outcome not between 200 and 299";
+/// The condition of the index of written leases.
+const LEASED: &str = "state = 1";
 
 /// Streams of those that have not ended count upwards from 1, the others downwards from -1.
 fn list_sql(open: Open, ended: Ended, order: Order) -> String {
@@ -310,15 +311,7 @@ fn open_sql(open: Open, order: Order) -> (Option<String>, usize) {
         Open::Nothing => (None, 4),
         Open::All => (Some(of_each("seq > 0")), 6),
         Open::Failed => (Some(of_each(FAILED)), 6),
-        Open::Leased => {
-            let stream = stream(&[("tenant", "$4")], BOUNDS, order);
-            let text = format!(
-                "select 1 as stream, {OPEN_COLUMNS}
-                 from (select * from delivery_live where state = 1 and {stream} $3::int8) as l
-                 {gone}"
-            );
-            (Some(text), 5)
-        }
+        Open::Leased => (Some(of_each(LEASED)), 6),
     }
 }
 
@@ -360,7 +353,11 @@ fn ended_sql(ended: Ended, order: Order, next: usize) -> Option<String> {
 
 /// Subscriptions of a tenant with deliveries that have not ended. A skip scan: one probe for each.
 fn waiting_sql(open: Open) -> String {
-    let condition = if open == Open::Failed { FAILED } else { "seq > 0" };
+    let condition = match open {
+        Open::Failed => FAILED,
+        Open::Leased => LEASED,
+        Open::Nothing | Open::All => "seq > 0",
+    };
     format!(
         "with recursive found as (
              (
@@ -435,5 +432,6 @@ pub(super) fn skips() -> Vec<(String, String)> {
         outcomes(Owner::Subscription),
         waiting(Open::All),
         waiting(Open::Failed),
+        waiting(Open::Leased),
     ]
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use deadpool_postgres::Object;
-use posthorn_domain::{TenantId, Timestamp};
+use posthorn_domain::{EventId, TenantId, Timestamp};
 use posthorn_store::{
     AttemptLine, AttemptMade, EventLine, FollowAsk, Followed, FollowedItem, LogPlace, Result,
 };
@@ -78,16 +78,8 @@ async fn find_events(client: &Object, ask: &FollowAsk) -> Outcome<Followed<Event
     let found = look(client, ask, &OF_EVENTS, name).await?;
     let tenants: Vec<Uid> = found.items.iter().map(|row| row.tenant.into()).collect();
     let ids: Vec<Uid> = found.items.iter().map(|row| row.item).collect();
-    let mut whole: HashMap<Uid, EventLine> = HashMap::new();
-    if !ids.is_empty() {
-        for row in &query(client, sql::EVENT_LINES, &[&tenants, &ids]).await? {
-            let size: i32 = Reader::new(row, "event", "id").get("payload_bytes")?;
-            let event = codec::event(row, "id")?;
-            let payload_bytes = usize::try_from(size).unwrap_or(0);
-            whole.insert(event.id.into(), EventLine { event, payload_bytes });
-        }
-    }
-    Ok(filled(found, |id| whole.remove(id)))
+    let mut whole = super::events::lines_of(client, &tenants, &ids).await?;
+    Ok(filled(found, |id| whole.remove(&EventId::from(*id))))
 }
 
 /// Enough to find an attempt.

@@ -26,6 +26,11 @@ pub(super) fn topic_of(kind: i64) -> u32 {
     u32::try_from(kind.cast_unsigned() >> 32).unwrap_or_default()
 }
 
+/// The type's half of a kind.
+pub(super) fn type_of(kind: i64) -> u32 {
+    u32::try_from(kind.cast_unsigned() & u64::from(u32::MAX)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +41,7 @@ mod tests {
             let (first, last) = (kind(topic, 0), kind(topic, u32::MAX));
             assert_eq!(last - first, i64::from(u32::MAX));
             assert_eq!((topic_of(first), topic_of(last)), (topic, topic));
+            assert_eq!((type_of(first), type_of(last)), (0, u32::MAX));
         }
         assert_eq!(half(""), 2_166_136_261);
         assert_eq!(half("a"), 0xe40c_292c, "a known value of FNV-1a");

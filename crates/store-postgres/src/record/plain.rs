@@ -6,25 +6,23 @@ use std::collections::HashMap;
 
 use posthorn_domain::{DeliveryState, Shard};
 use posthorn_store::Record;
+use tokio_postgres::error::SqlState;
 
 use super::Placed;
 use crate::codec::{Uid, due, text};
+use crate::failure::Failure;
 use crate::session::Param;
 use crate::work::Fences;
 
 /// Takes from a batch what can be written the short way, if there is anything; the rest comes back.
-pub(super) fn split(batch: Vec<Placed<'_>>) -> (Option<Plain<'_>>, Vec<Placed<'_>>) {
-    let (plain, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(_, r)| is_plain(r));
-    match Plain::of(&plain) {
-        Some(columns) => (Some(columns), rest),
-        None if plain.is_empty() => (None, rest),
-        None => {
-            // Of several fences for one shard at most one holds, and the statement could not say which is whose.
-            let mut all = [plain, rest].concat();
-            all.sort_unstable_by_key(|(place, _)| *place);
-            (None, all)
-        }
-    }
+pub(super) fn split<'b>(batch: &[Placed<'b>]) -> (Option<Plain<'b>>, Vec<Placed<'b>>) {
+    let (plain, rest): (Vec<_>, Vec<_>) = batch.iter().partition(|(_, r)| is_plain(r));
+    (Plain::of(&plain), rest)
+}
+
+/// Whether a transaction failed because something was not as the short way takes it to be.
+pub(super) fn is_missed(failure: &Failure) -> bool {
+    failure.state() == Some(&SqlState::INVALID_TEXT_REPRESENTATION)
 }
 
 fn is_plain(record: &Record) -> bool {
@@ -38,10 +36,8 @@ fn is_plain(record: &Record) -> bool {
 
 #[derive(Default)]
 pub(super) struct Plain<'b> {
-    /// Where they stand in the batch.
-    pub(super) places: Vec<usize>,
     fences: Fences,
-    id: Vec<Uid>,
+    pub(super) id: Vec<Uid>,
     at: Vec<i64>,
     number: Vec<i32>,
     started_at: Vec<i64>,
@@ -55,24 +51,24 @@ pub(super) struct Plain<'b> {
 }
 
 impl<'b> Plain<'b> {
-    /// None without any, and where a shard is named with two fences.
+    /// None without any, and where a shard is named with two fences: of those at most one holds, and the statement could
+    /// not say which is whose.
     fn of(batch: &[Placed<'b>]) -> Option<Self> {
         let mut columns = Self::default();
         let mut fences: HashMap<Shard, _> = HashMap::new();
-        for (place, record) in batch {
+        for (_, record) in batch {
             match fences.insert(record.fence.shard, record.fence) {
                 None => columns.fences.push(&record.fence),
                 Some(other) if other == record.fence => {}
                 Some(_) => return None,
             }
-            columns.push(*place, record);
+            columns.push(record);
         }
         (!batch.is_empty()).then_some(columns)
     }
 
-    fn push(&mut self, place: usize, record: &'b Record) {
+    fn push(&mut self, record: &'b Record) {
         let Some(attempt) = &record.attempt else { return };
-        self.places.push(place);
         self.id.push(record.delivery.into());
         self.at.push(due(record.at));
         self.number.push(i32::try_from(attempt.number).unwrap_or(i32::MAX));

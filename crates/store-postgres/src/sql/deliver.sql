@@ -2,7 +2,10 @@
 -- `record.sql` for them, which has to be ready for much more: each row is touched once instead of twice, and no
 -- partition is opened that is not written to. The caller holds the shards' locks (shared); no delivery occurs twice.
 --
--- What is not hit is not judged here: it is given to `record.sql` afterwards, which says why, and keeps the attempt.
+-- What is not hit is not judged here. Then the statement fails, and takes its transaction with it: the whole of it is given
+-- to `record.sql`, which says why, and keeps the attempt. So a batch is one transaction, and nothing is written by halves.
+--
+-- Rows are held in the order of ids, as everywhere: that of the index, whatever the order of the array.
 --
 -- Plan: one probe of the primary key for each delivery. The full join is there because there is no nested loop for it:
 -- with arrays of unknown length the server would choose one.
@@ -73,4 +76,10 @@ tally_new as (
     on conflict (tenant, slot) do update
     set pending = t.pending + excluded.pending, delivered = t.delivered + excluded.delivered
 )
-select item::int4 as item from hit where id is null
+select (
+    case
+        when count(*) = count(id) then '1'
+        else 'a delivery has moved on meanwhile; its batch is written another way'
+    end
+)::int4 as all_hit
+from hit

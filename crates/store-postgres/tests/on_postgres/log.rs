@@ -34,6 +34,7 @@ const HISTORY: &str = "
     create temporary table made as
     select
         n, id_at(at, n) as id, at,
+        case when n in (19, 24019, 59995) then 'type-rare' else 'type-' || n % 7 end as type,
         ('00000000-0000-0000-0000-00000000000' || case when n % 100 = 0 then 2 else 1 end)::uuid
             as tenant,
         (
@@ -59,11 +60,11 @@ const HISTORY: &str = "
         publisher_id, unwanted, kind
     )
     select
-        id, tenant, 'topic-' || n % 5, 'type-' || n % 7, '{}',
-        case when n % 3 = 0 then 'key-' || n % 50 end, 'text/plain', 'x', at,
-        case when n % 100 <> 50 then array[id] else '{}' end,
-        case when n % 4 = 0 then 'own-' || n end, n % 100 = 50,
-        (half('topic-' || n % 5) << 32) | half('type-' || n % 7)
+        id, tenant, 'topic-' || n % 5, type, '{}',
+        case n % 3 when 0 then 'key-' || n % 50 when 1 then 'key-rare' end, 'text/plain', 'x', at,
+        case when n % 8 <> 3 then array[id] else '{}' end,
+        case when n % 4 = 0 then 'own-' || n end, n % 8 = 3,
+        (half('topic-' || n % 5) << 32) | half(type)
     from made;
     insert into delivery_done (
         id, event, subscription, tenant, seq, budget_began, created_at, ended_at, attempts,
@@ -88,6 +89,24 @@ const HISTORY: &str = "
         case when outcome < 0 then 'connect_failed' end, '', '', n % 1000 = 1, tenant,
         subscription, nextval('attempt_no')
     from made;
+    -- A receiver in trouble: most failures are of one kind, and say nothing of where the others are.
+    insert into attempt (
+        delivery, started_at, took, number, status, late, failure, detail, response, manual, tenant,
+        subscription, no
+    )
+    select
+        id, at + 1, 1, 2,
+        case
+            when n in (9, 20007, 59907, 100, 30000) then 404 when n % 2 = 0 then 500
+            when n % 4000 = 3 then 429
+        end,
+        false,
+        case
+            when n in (9, 20007, 59907, 100, 30000) or n % 2 = 0 or n % 4000 = 3 then null
+            when n % 4000 = 5 then 'tls_failed' else 'response_timeout'
+        end,
+        '', '', false, tenant, subscription, nextval('attempt_no')
+    from made;
 ";
 
 async fn history() -> (String, Client) {
@@ -107,10 +126,13 @@ async fn history() -> (String, Client) {
 /// What a list of this name must look up, besides its owner.
 fn looked_up(name: &str) -> Vec<&'static str> {
     let all = [
-        ("Kind", "(kind = "),
+        (" Kind", "(kind = "),
         ("Key", "(key = "),
+        (" Key", "(key = "),
+        ("events Key", "(kind = "),
         ("PublisherId", "(publisher_id = "),
-        ("Unwanted", "_tenant_id_idx"),
+        ("Unwanted ", "_tenant_id_idx"),
+        ("UnwantedKind", "_tenant_kind_id_idx1 on"),
         ("DeadLetters", "(event > "),
         (" States", "(state = "),
         (" Failed(", "(outcome = "),
@@ -119,9 +141,9 @@ fn looked_up(name: &str) -> Vec<&'static str> {
         ("Leased", "using delivery_live_leased"),
         ("attempts Tenant", "_tenant_started_at_no_idx on"),
         ("attempts Subscription", "_subscription_started_at_no_idx on"),
-        ("FailedOfTenant", "_tenant_started_at_no_idx1 on"),
-        ("FailedToSubscription", "_subscription_started_at_no_idx1 on"),
-        ("Manual", "_tenant_started_at_no_idx2 on"),
+        ("FailedOfTenant", "_tenant_coalesce_started_at_no_idx on"),
+        ("FailedToSubscription", "_subscription_coalesce_started_at_no_idx on"),
+        ("Manual", "_tenant_started_at_no_idx1 on"),
     ];
     all.iter().filter(|(part, _)| name.contains(part)).map(|(_, wanted)| *wanted).collect()
 }
@@ -129,7 +151,9 @@ fn looked_up(name: &str) -> Vec<&'static str> {
 #[tokio::test]
 async fn every_list_is_made_of_ranges_of_indexes() {
     let (_, client) = history().await;
-    for (name, text) in PostgresStore::list_statements() {
+    let named = |wanted: &str| sql::ALL.iter().find(|(name, _)| *name == wanted).expect(wanted).1;
+    let skip = ("kinds of Key".to_owned(), named("event_key_kinds").to_owned());
+    for (name, text) in PostgresStore::list_statements().into_iter().chain([skip]) {
         let plan = plan(&client, &name, &text).await;
         for never in ["Seq Scan", "Sort  (", "Bitmap", "Hash"] {
             assert!(!plan.contains(never), "{name}: {never}\n{plan}");
@@ -244,6 +268,7 @@ fn asks() -> Vec<(Ask, &'static str, &'static str)> {
     let kind = |text: &str| EventType::new(text).expect("a type");
     let event = EventFilter::default;
     let key = Some(LaneKey::new("key-6").expect("a key"));
+    let rare = Some(LaneKey::new("key-rare").expect("a key"));
     let publisher_id = Some(IdempotencyKey::new("own-4004").expect("a key"));
     let (topics, types) = (vec![topic("topic-1")], vec![kind("type-2"), kind("type-3")]);
     let events = [
@@ -254,7 +279,28 @@ fn asks() -> Vec<(Ask, &'static str, &'static str)> {
             "topic = 'topic-1' and type in ('type-2', 'type-3')",
         ),
         (EventFilter { types: vec![kind("none")], ..event() }, "false"),
-        (EventFilter { key, ..event() }, "key = 'key-6'"),
+        (EventFilter { key: key.clone(), ..event() }, "key = 'key-6'"),
+        (
+            EventFilter { key: key.clone(), types: vec![kind("type-3")], ..event() },
+            "key = 'key-6' and type = 'type-3'",
+        ),
+        (
+            EventFilter { key, topics: vec![topic("topic-1")], ..event() },
+            "key = 'key-6' and topic = 'topic-1'",
+        ),
+        (EventFilter { key: rare.clone(), ..event() }, "key = 'key-rare'"),
+        (
+            EventFilter { key: rare, types: vec![kind("type-rare")], ..event() },
+            "key = 'key-rare' and type = 'type-rare'",
+        ),
+        (
+            EventFilter { unwanted: true, types: vec![kind("type-rare")], ..event() },
+            "unwanted and type = 'type-rare'",
+        ),
+        (
+            EventFilter { unwanted: true, topics: vec![topic("topic-0")], ..event() },
+            "unwanted and topic = 'topic-0'",
+        ),
         (EventFilter { publisher_id, ..event() }, "publisher_id = 'own-4004'"),
         (EventFilter { unwanted: true, ..event() }, "unwanted"),
         (
@@ -273,6 +319,14 @@ fn asks() -> Vec<(Ask, &'static str, &'static str)> {
     let deliveries = [
         (state(StateKind::Pending), "state < 2".to_owned()),
         (state(StateKind::InFlight), "state = 1".to_owned()),
+        (
+            DeliveryFilter { subscription: Some(subscription(5)), ..state(StateKind::InFlight) },
+            "subscription = '00000000-0000-0000-0000-000000000105' and state = 1".to_owned(),
+        ),
+        (
+            DeliveryFilter { subscription: to, ..state(StateKind::InFlight) },
+            format!("{to_7} and state = 1"),
+        ),
         (state(StateKind::Dead), "state between 10 and 19".to_owned()),
         (state(StateKind::Cancelled), "state >= 20".to_owned()),
         (exactly(DeliveryState::Dead(DeadReason::Permanent)), "state = 11".to_owned()),
@@ -294,12 +348,36 @@ fn asks() -> Vec<(Ask, &'static str, &'static str)> {
         ),
     ];
     let attempt = AttemptFilter::default;
+    let status = |status| Some(OutcomeFilter::Status(status, status));
+    let all_failures = || Some(OutcomeFilter::Failures(FailureCode::ALL.to_vec()));
     let attempts = [
         (attempt(), "true".to_owned()),
         (AttemptFilter { subscription: to, ..attempt() }, to_7.to_owned()),
-        (AttemptFilter { outcome: Some(errors()), ..attempt() }, "status = 503".to_owned()),
+        (
+            AttemptFilter { outcome: Some(errors()), ..attempt() },
+            "status between 500 and 599".to_owned(),
+        ),
+        (AttemptFilter { outcome: status(404), ..attempt() }, "status = 404".to_owned()),
+        (AttemptFilter { outcome: status(503), ..attempt() }, "status = 503".to_owned()),
+        (AttemptFilter { outcome: status(418), ..attempt() }, "status = 418".to_owned()),
+        (
+            AttemptFilter { outcome: status(404), subscription: to, ..attempt() },
+            format!("{to_7} and status = 404"),
+        ),
+        (
+            AttemptFilter { outcome: Some(OutcomeFilter::Status(400, 499)), ..attempt() },
+            "status between 400 and 499".to_owned(),
+        ),
+        (
+            AttemptFilter { outcome: Some(failures()), ..attempt() },
+            "failure = 'connect_failed'".to_owned(),
+        ),
         (
             AttemptFilter { outcome: Some(failures()), subscription: to, ..attempt() },
+            format!("{to_7} and failure = 'connect_failed'"),
+        ),
+        (
+            AttemptFilter { outcome: all_failures(), subscription: to, ..attempt() },
             format!("{to_7} and failure is not null"),
         ),
         (AttemptFilter { manual: Some(true), ..attempt() }, "manual".to_owned()),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use posthorn_conformance::builders::{
     Setting, at, dead_skip, delivered, failed, lane, postponed, redrive, whole,
 };
+use posthorn_domain::delivery::Step;
 use posthorn_domain::{
     Delivery, DeliveryId, DeliveryState, Lane, RedriveState, Shard, SubscriptionId,
 };
@@ -138,6 +139,29 @@ fn claim_of(setting: &Setting, seen: &Delivery) -> Claim {
     }
 }
 
+/// What a batch does to each of its deliveries.
+#[derive(Clone, Copy, Debug)]
+enum Batch {
+    Claims,
+    Failures,
+    /// Delivered at once and without a lane: written the short way.
+    Successes,
+    /// Some of each.
+    Mixed,
+    /// The same delivery twice.
+    Repeated,
+}
+
+impl Batch {
+    fn step(self, place: usize) -> Step {
+        match self {
+            Self::Successes => delivered(),
+            Self::Mixed if place % 2 == 0 => delivered(),
+            _ => failed(at(40)),
+        }
+    }
+}
+
 /// Whoever waits for a row of its batch holds none with a greater id, so that nobody waits in a circle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_and_records_hold_rows_in_the_order_of_ids() {
@@ -146,42 +170,88 @@ async fn claims_and_records_hold_rows_in_the_order_of_ids() {
     let url = databases.url_of(&setting.store);
     let (holder, looker) = (raw(&url).await, raw(&url).await);
     let to = setting.subscribe().await;
-    let mut ids = Vec::new();
-    for _ in 0..3 {
-        ids.push(setting.publish_one(to).await);
-    }
-    ids.sort_unstable();
     let hold = |ids: &[DeliveryId]| {
         let keys: Vec<String> = ids.iter().map(|id| format!("'{}'", uuid_text(*id))).collect();
         let keys = keys.join(", ");
         format!("begin; select from delivery_live where id in ({keys}) for update nowait")
     };
-    for claims in [true, false] {
-        holder.batch_execute(&hold(&ids[..1])).await.expect("held");
-        let working = {
-            let (setting, ids) = (Arc::clone(&setting), ids.clone());
-            tokio::spawn(async move {
-                let (mut claim, mut record) = (Vec::new(), Vec::new());
-                for id in ids.iter().rev() {
-                    claim.push(claim_of(&setting, &setting.look(*id).await));
-                    record.push(setting.report(*id, failed(at(40)), at(30)).await);
-                }
-                match claims {
-                    true => assert_eq!(setting.store.claim(claim).await.expect("claim"), [true; 3]),
-                    false => {
-                        let written = Recorded::Written { promoted: None };
-                        let replies = setting.store.record(record).await.expect("record");
-                        assert_eq!(replies, [written.clone(), written.clone(), written]);
+    let kinds = [Batch::Claims, Batch::Failures, Batch::Successes, Batch::Mixed, Batch::Repeated];
+    for kind in kinds {
+        // Whichever of them somebody else holds: those before it may be held, those behind it not.
+        for first in 0..4 {
+            let mut ids = Vec::new();
+            for _ in 0..6 {
+                ids.push(setting.publish_one(to).await);
+            }
+            ids.sort_unstable();
+            holder.batch_execute(&hold(&ids[first..=first])).await.expect("held");
+            let working = {
+                let (setting, ids) = (Arc::clone(&setting), ids.clone());
+                tokio::spawn(async move {
+                    let (mut claim, mut record) = (Vec::new(), Vec::new());
+                    for (place, id) in ids.iter().enumerate().rev() {
+                        claim.push(claim_of(&setting, &setting.look(*id).await));
+                        record.push(setting.report(*id, kind.step(place), at(30)).await);
                     }
-                }
-            })
-        };
-        timeout(Duration::from_secs(30), until_somebody_waits(&looker)).await.expect("it waits");
-        looker.batch_execute(&hold(&ids[1..])).await.expect("nobody holds the others");
-        looker.batch_execute("rollback").await.expect("let go");
-        holder.batch_execute("rollback").await.expect("let go");
-        working.await.expect("no panic");
+                    if let Batch::Repeated = kind {
+                        record.push(setting.report(ids[2], failed(at(50)), at(31)).await);
+                    }
+                    if let Batch::Claims = kind {
+                        let claimed = setting.store.claim(claim).await.expect("claim");
+                        return assert_eq!(claimed, [true; 6]);
+                    }
+                    let written = Recorded::Written { promoted: None };
+                    let mut replies = setting.store.record(record).await.expect("record");
+                    if let Batch::Repeated = kind {
+                        assert_eq!(replies.pop(), Some(Recorded::Superseded));
+                    }
+                    assert_eq!(replies, vec![written; 6]);
+                })
+            };
+            let waits = timeout(Duration::from_secs(30), until_somebody_waits(&looker)).await;
+            waits.expect("it waits");
+            let free = looker.batch_execute(&hold(&ids[first + 1..])).await;
+            free.unwrap_or_else(|e| panic!("{kind:?}, {first}: others are held: {e}"));
+            looker.batch_execute("rollback").await.expect("let go");
+            holder.batch_execute("rollback").await.expect("let go");
+            working.await.expect("no panic");
+        }
     }
+}
+
+/// A batch is one transaction, also when something of it is not as it was: what fails leaves nothing behind, and a
+/// repeat of the whole writes all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_of_which_something_has_moved_on_is_written_as_one() {
+    let databases = Databases::default();
+    let setting = Arc::new(Setting::new(&databases).await);
+    let url = databases.url_of(&setting.store);
+    let client = raw(&url).await;
+    let to = setting.subscribe().await;
+    let (plain, gone) = (setting.publish_one(to).await, setting.publish_one(to).await);
+    let tried = setting.publish_one(to).await;
+    let mut batch = Vec::new();
+    for (id, step) in [(plain, delivered()), (gone, delivered()), (tried, failed(at(40)))] {
+        batch.push(setting.report(id, step, at(30)).await);
+    }
+    setting.store.cancel_delivery(setting.tenant, gone, at(20)).await.expect("it is cancelled");
+    // What comes late cannot be kept.
+    let refuse = "create function refuse() returns trigger language plpgsql as $$
+                      begin raise exception 'no room' using errcode = '53100'; end
+                  $$;
+                  create trigger refuse before insert on attempt for each row when (new.late)
+                      execute function refuse()";
+    client.batch_execute(refuse).await.expect("a trigger");
+    setting.store.record(batch.clone()).await.expect_err("there is no room");
+    for id in [plain, tried] {
+        assert_eq!(setting.look(id).await.state, DeliveryState::Pending, "nothing was written");
+    }
+    client.batch_execute("drop trigger refuse on attempt").await.expect("there is room again");
+    let replies = setting.store.record(batch).await.expect("record");
+    let written = Recorded::Written { promoted: None };
+    assert_eq!(replies, [written.clone(), Recorded::Superseded, written]);
+    let late = setting.store.attempts(setting.tenant, gone).await.expect("attempts");
+    assert!(matches!(late.as_slice(), [attempt] if attempt.late), "{late:?}");
 }
 
 async fn another(url: &str) -> Arc<dyn Store> {

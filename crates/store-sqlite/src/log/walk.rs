@@ -142,6 +142,42 @@ impl<T> Pages<T> {
     }
 }
 
+/// The first row that is in no block.
+fn tail(conn: &Connection, list: List) -> Result<i64, Failure> {
+    let closed: i64 = conn
+        .prepare_cached("select coalesce(max(no) + 1, 0) from block where list = ?1")?
+        .query_row([list.code()], |row| row.get(0))?;
+    Ok(closed * BLOCK)
+}
+
+/// The rows of a way that may be of its times, in its order: each from the first, up to but without the second.
+pub(crate) fn ranges(conn: &Connection, way: &Way) -> Result<Vec<(i64, i64)>, Failure> {
+    let (from, until) = way.rows;
+    if way.times == (i64::MIN, i64::MAX) {
+        return Ok(vec![way.rows]);
+    }
+    let mut statement = conn.prepare_cached(
+        "select no from block where list = ?1 and last_at >= ?2 and first_at < ?3 order by no",
+    )?;
+    let values = [way.list.code(), way.times.0, way.times.1];
+    let blocks = statement.query_map(values, |row| row.get::<_, i64>(0))?;
+    let mut found: Vec<(i64, i64)> = Vec::new();
+    for block in blocks {
+        let first = block? * BLOCK;
+        match found.last_mut() {
+            Some((_, end)) if *end == first => *end += BLOCK,
+            _ => found.push((first, first + BLOCK)),
+        }
+    }
+    found.push((tail(conn, way.list)?, i64::MAX));
+    let within = found.into_iter().map(|(first, end)| (first.max(from), end.min(until)));
+    let mut within: Vec<(i64, i64)> = within.filter(|(first, end)| first < end).collect();
+    if way.order == Order::NewestFirst {
+        within.reverse();
+    }
+    Ok(within)
+}
+
 /// Visits every row that may be meant, in order.
 pub(crate) fn walk<T>(
     conn: &Connection,
@@ -151,10 +187,8 @@ pub(crate) fn walk<T>(
     pages: &mut Pages<T>,
     mut look: impl FnMut(i64) -> Result<Visit<T>, Failure>,
 ) -> Result<(), Failure> {
-    let closed: i64 = conn
-        .prepare_cached("select coalesce(max(no) + 1, 0) from block where list = ?1")?
-        .query_row([way.list.code()], |row| row.get(0))?;
-    let tail = closed * BLOCK;
+    let tail = tail(conn, way.list)?;
+    let closed = tail / BLOCK;
     let (from, until) = way.rows;
     let newest = (from.max(tail), until.min(last_row.saturating_add(1)));
     match way.order {

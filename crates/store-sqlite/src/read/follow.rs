@@ -27,13 +27,7 @@ const ATTEMPTS: Log =
 
 /// Events of some tenants, after a place.
 pub(crate) fn events(conn: &Connection, ask: &FollowAsk) -> Result<Followed<EventLine>, Failure> {
-    follow(conn, ask, &EVENTS, |no| {
-        let mut statement = conn.prepare_cached(sql::EVENT_LINE)?;
-        let mut rows = statement.query([no])?;
-        let Some(row) = rows.next()? else { return Ok(None) };
-        let payload_bytes = Columns::of(row, "event", 0).number(15)?;
-        Ok(Some(EventLine { event: rows::event(row)?, payload_bytes }))
-    })
+    follow(conn, ask, &EVENTS, |no| rows::event_line(conn, no).map(Some))
 }
 
 /// Attempts of some tenants, after a place.

@@ -7,8 +7,8 @@ use posthorn_domain::{
     Delivery, DeliveryId, Event, EventId, Outcome, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    AttemptFilter, AttemptLine, DeliveryFilter, EventFilter, Listing, Order, OutcomeFilter, Page,
-    Period, StateKind,
+    AttemptFilter, AttemptLine, DeliveryFilter, EventFilter, EventLine, Listing, Order,
+    OutcomeFilter, Page, Period, StateKind,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -19,7 +19,7 @@ use crate::codec::{Columns, state_of};
 use crate::error::{Corrupt, Failure};
 use crate::log::build;
 use crate::log::changes::{OUTCOMES, STATES};
-use crate::log::walk::{Pages, Terms, Visit, Way, bounds, walk};
+use crate::log::walk::{Pages, Terms, Visit, Way, bounds, ranges, walk};
 use crate::log::{List, NO_OUTCOME, OPEN, about, hash};
 use crate::sql;
 
@@ -79,19 +79,51 @@ fn visit_named<T>(
     listing: &Listing,
     look: &mut impl FnMut(i64) -> Result<Visit<T>, Failure>,
 ) -> Result<Page<T>, Failure> {
-    let sql = match listing.order {
+    let mut pages = Pages::new(listing.limit);
+    let _ = visit_each(conn, sql, values, listing.order, &mut pages, look)?;
+    pages.finish(|row| time_of(conn, list, row))
+}
+
+fn visit_each<T>(
+    conn: &Connection,
+    sql: &str,
+    values: &[&dyn rusqlite::ToSql],
+    order: Order,
+    pages: &mut Pages<T>,
+    look: &mut impl FnMut(i64) -> Result<Visit<T>, Failure>,
+) -> Result<ControlFlow<()>, Failure> {
+    let sql = match order {
         Order::NewestFirst => format!("{sql} desc"),
         Order::OldestFirst => sql.to_owned(),
     };
-    let mut pages = Pages::new(listing.limit);
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(values)?;
     while let Some(row) = rows.next()? {
         if pages.visit(row.get(0)?, look)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// The same with a statement that names the rows of an owner from one, up to but without another: what is rare. Of a
+/// period, only blocks that have something of it are asked for.
+fn visit_rare<T>(
+    conn: &Connection,
+    way: &Way,
+    sql: &str,
+    owner: i64,
+    limit: usize,
+    look: &mut impl FnMut(i64) -> Result<Visit<T>, Failure>,
+) -> Result<Page<T>, Failure> {
+    let mut pages = Pages::new(limit);
+    for (from, until) in ranges(conn, way)? {
+        let values: &[&dyn rusqlite::ToSql] = &[&owner, &from, &until];
+        if visit_each(conn, sql, values, way.order, &mut pages, look)?.is_break() {
             break;
         }
     }
-    pages.finish(|row| time_of(conn, list, row))
+    pages.finish(|row| time_of(conn, way.list, row))
 }
 
 // ---- events ----------------------------------------------------------------------------------
@@ -102,25 +134,49 @@ pub(crate) fn events(
     filter: &EventFilter,
     listing: &Listing,
 ) -> Result<Page<Event>, Failure> {
+    let read = |no| Ok(std::sync::Arc::unwrap_or_clone(rows::event_by_no(conn, no)?));
+    list_events(conn, tenant, filter, listing, read)
+}
+
+/// The same without payloads.
+pub(crate) fn event_lines(
+    conn: &Connection,
+    tenant: TenantId,
+    filter: &EventFilter,
+    listing: &Listing,
+) -> Result<Page<EventLine>, Failure> {
+    list_events(conn, tenant, filter, listing, |no| rows::event_line(conn, no))
+}
+
+fn list_events<T>(
+    conn: &Connection,
+    tenant: TenantId,
+    filter: &EventFilter,
+    listing: &Listing,
+    read: impl Fn(i64) -> Result<T, Failure>,
+) -> Result<Page<T>, Failure> {
     let Some(owner) = queries::tenant_no(conn, tenant)? else { return Ok(Page::empty()) };
-    let mut ahead = Ahead::new(listing.order);
-    let mut look = |no: i64| look_at_event(conn, owner, filter, &mut ahead, no);
-    if filter.with_dead_letters {
-        let (from, until) = bounds(listing);
-        return visit_named(
-            conn,
-            List::Events,
-            sql::EVENTS_WITH_DEAD,
-            &[&owner, &from, &until],
-            listing,
-            &mut look,
-        );
+    let mut way = Way::new(List::Events, listing, times(&filter.accepted));
+    if let Some(first) = filter.from_event {
+        let Some(no) = event_from(conn, owner, first)? else { return Ok(Page::empty()) };
+        way.rows.0 = way.rows.0.max(no);
     }
-    let way = Way::new(List::Events, listing, times(&filter.accepted));
+    let mut ahead = Ahead::new(listing.order);
+    let mut look = |no: i64| look_at_event(conn, owner, filter, &mut ahead, no, &read);
+    if filter.with_dead_letters {
+        return visit_rare(conn, &way, sql::EVENTS_WITH_DEAD, owner, listing.limit, &mut look);
+    }
     let terms = Terms::All { owner, kinds: kinds(filter) };
     let mut pages = Pages::new(listing.limit);
     walk(conn, &way, &terms, last_row(conn, List::Events)?, &mut pages, look)?;
     pages.finish(|row| time_of(conn, List::Events, row))
+}
+
+/// The number of an event of a tenant, or, when it is gone, of the first whose id comes after it.
+fn event_from(conn: &Connection, tenant: i64, id: EventId) -> Result<Option<i64>, Failure> {
+    let values = params![tenant, id.as_bytes().as_slice()];
+    let mut statement = conn.prepare_cached(sql::EVENT_FROM_ID)?;
+    Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
 /// What the index knows of a filter, the rarest first.
@@ -153,26 +209,23 @@ fn kinds(filter: &EventFilter) -> Vec<(i64, Vec<i64>)> {
     kinds
 }
 
-fn look_at_event(
+fn look_at_event<T>(
     conn: &Connection,
     tenant: i64,
     filter: &EventFilter,
     ahead: &mut Ahead,
     no: i64,
-) -> Result<Visit<Event>, Failure> {
-    let worth = |row: &Row<'_>| Ok(row.get::<_, i64>(1)? == tenant && glance(row, filter)?);
-    if !ahead.is_worth(no, |first, last| between(conn, sql::EVENT_GLANCE, first, last, worth))? {
+    read: &impl Fn(i64) -> Result<T, Failure>,
+) -> Result<Visit<T>, Failure> {
+    let meant = |row: &Row<'_>| Ok(row.get::<_, i64>(1)? == tenant && is_meant(row, filter)?);
+    if !ahead.is_worth(no, |first, last| between(conn, sql::EVENT_GLANCE, first, last, meant))? {
         return Ok(Visit::Other);
     }
-    let event = rows::event_by_no(conn, no)?;
-    if !filter.wants(&event) {
-        return Ok(Visit::Other);
-    }
-    Ok(Visit::Item(std::sync::Arc::unwrap_or_clone(event)))
+    Ok(Visit::Item(read(no)?))
 }
 
-/// Whether it is worth reading the whole of it.
-fn glance(row: &Row<'_>, filter: &EventFilter) -> Result<bool, Failure> {
+/// What [`EventFilter::wants`] says, without reading the whole event.
+fn is_meant(row: &Row<'_>, filter: &EventFilter) -> Result<bool, Failure> {
     let text = |column: usize| -> Result<&[u8], Failure> {
         Ok(match row.get_ref(column)? {
             ValueRef::Text(text) => text,
@@ -244,14 +297,8 @@ pub(crate) fn deliveries(
     }
     let plain = filter.exactly.is_none() && filter.outcome.is_none() && subscription.is_none();
     if filter.state == Some(StateKind::Dead) && plain {
-        return visit_named(
-            conn,
-            List::Deliveries,
-            sql::DEAD_SEQS,
-            &[&owner, &from, &until],
-            listing,
-            &mut look,
-        );
+        let way = Way::new(List::Deliveries, listing, times(&filter.created));
+        return visit_rare(conn, &way, sql::DEAD_SEQS, owner, listing.limit, &mut look);
     }
     let wants = |state: i64, outcome: i64| {
         let open = state == OPEN && unswept;

@@ -73,6 +73,21 @@ pub(crate) fn delivery(
     Ok(rows.next()?.map(rows::delivery).transpose()?)
 }
 
+pub(crate) fn deliveries_by_id(
+    conn: &Connection,
+    tenant: TenantId,
+    ids: &[DeliveryId],
+) -> Result<Vec<Delivery>, Failure> {
+    ids.iter().filter_map(|id| delivery(conn, tenant, *id).transpose()).collect()
+}
+
+/// Before when history was removed for its age.
+pub(crate) fn pruned_before(conn: &Connection) -> Result<Option<Timestamp>, Failure> {
+    let mut statement = conn.prepare_cached("select pruned_before from store")?;
+    let before: Option<i64> = statement.query_row([], |row| row.get(0))?;
+    Ok(before.map(Timestamp::from_millis))
+}
+
 pub(crate) fn attempts(
     conn: &Connection,
     tenant: TenantId,

@@ -8,7 +8,7 @@ use posthorn_domain::{
     Attempt, Delivery, DeliveryId, Event, EventId, FailureCode, LaneKey, Outcome, SentRequest,
     Span, SubscriptionId, TenantId, Timings, TraceContext,
 };
-use posthorn_store::Work;
+use posthorn_store::{EventLine, Work};
 use rusqlite::{Connection, Row};
 
 use crate::codec::{Columns, lane_of, state_of};
@@ -143,6 +143,15 @@ pub(crate) fn event_by_no(conn: &Connection, no: i64) -> Result<Arc<Event>, Fail
         Some(row) => Ok(Arc::new(event(row)?)),
         None => Err(missing("event", no).into()),
     }
+}
+
+/// The same without its payload.
+pub(crate) fn event_line(conn: &Connection, no: i64) -> Result<EventLine, Failure> {
+    let mut statement = conn.prepare_cached(sql::EVENT_LINE)?;
+    let mut rows = statement.query([no])?;
+    let row = rows.next()?.ok_or_else(|| missing("event", no))?;
+    let payload_bytes = Columns::of(row, "event", 0).number(15)?;
+    Ok(EventLine { event: event(row)?, payload_bytes })
 }
 
 /// One delivery by seq.

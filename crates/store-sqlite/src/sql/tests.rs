@@ -62,6 +62,20 @@ fn what_a_deleted_tenant_has_is_found_by_its_indexes() {
     check(&conn, EVENTS_OF_TENANT, &["INDEX event_by_id (tenant=?)"]);
     check(&conn, FORGET_KEYS_OF_TENANT, &["SEARCH idempotency USING PRIMARY KEY (tenant=?)"]);
     check(&conn, ENTRIES_OF_TENANT, &["INDEX entry_of_tenant (tenant=?)"]);
+    for (sql, table) in [(ROLLUPS_OF, "rollup"), (ROLLUP_HOURS_OF, "rollup_hour")] {
+        check(&conn, sql, &[&format!("INDEX {table}_scope (scope>? AND scope<?)")]);
+    }
+}
+
+/// What stands behind a large value is reached only by reading all of it.
+#[test]
+fn payloads_come_last() {
+    let conn = database();
+    let mut statement = conn.prepare("select name from pragma_table_info('event')").expect("one");
+    let names = statement.query_map([], |row| row.get::<_, String>(0)).expect("columns");
+    assert_eq!(names.last().expect("columns").expect("a name"), "payload");
+    check(&conn, EVENT_LINE, &["e USING INTEGER PRIMARY KEY"]);
+    check(&conn, EVENT_FROM_ID, &["INDEX event_by_id (tenant=? AND id>?)"]);
 }
 
 /// Each filter of the audit log, alone and within a tenant or a realm, is a range of an index in the right order.

@@ -151,6 +151,9 @@ pub(crate) fn prune(
         doomed.remove(conn, log)?;
         events += 1;
     }
+    if events > 0 {
+        conn.prepare_cached(sql::PRUNED)?.execute([prune.ended_before.as_millis()])?;
+    }
     let limit = int(prune.limit as u64);
     let keys = conn
         .prepare_cached(sql::PRUNE_KEYS)?

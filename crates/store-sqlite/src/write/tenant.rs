@@ -6,7 +6,7 @@
 //! audit log that says who asked for it. What goes is
 //! overwritten, as what is expunged.
 
-use posthorn_domain::{CatalogVersion, Job, KeyId, SubscriptionId, Timestamp};
+use posthorn_domain::{CatalogVersion, Job, KeyId, RollupScope, SubscriptionId, Timestamp};
 use posthorn_store::entry::Kind;
 use posthorn_store::{Along, Bite, CatalogChange, Refusal};
 use rusqlite::params;
@@ -44,7 +44,7 @@ pub(crate) fn remove(
         return Err(Refusal::NotFound.into());
     }
     let mut removed = Removed::default();
-    let parts: [Part; 7] = [unsubscribe, events, keys, jobs, sessions, lines, entries];
+    let parts: [Part; 8] = [unsubscribe, events, keys, jobs, sessions, figures, lines, entries];
     for part in parts {
         let left = limit.saturating_sub(removed.rows);
         if left == 0 {
@@ -173,6 +173,41 @@ fn sessions(
 ) -> Result<usize, Failure> {
     let conn = &writer.conn;
     overwriting(conn, || super::session::forget(conn, job.tenant, limit))
+}
+
+/// Removes figures of the past: of the tenant, of subscriptions that it has had, and of its topics.
+fn figures(
+    writer: &mut Writer,
+    job: &Job,
+    known: KnownTenant,
+    limit: usize,
+    _at: Timestamp,
+) -> Result<usize, Failure> {
+    let conn = &writer.conn;
+    let mut statement = conn.prepare_cached("select id from subscription where tenant = ?1")?;
+    let mut rows = statement.query([known.no])?;
+    let topics = RollupScope::topics_of(job.tenant);
+    // Both ends are part of a range here; nothing is called like one of topics.
+    let one = |scope: RollupScope| (scope.to_string(), scope.to_string());
+    let mut scopes = vec![one(RollupScope::Tenant(job.tenant)), topics];
+    while let Some(row) = rows.next()? {
+        let id = SubscriptionId::from_bytes(Columns::of(row, "subscription", 0).array(0)?);
+        scopes.push(one(RollupScope::Subscription(id)));
+    }
+    overwriting(conn, || {
+        let mut gone = 0;
+        for (first, last) in &scopes {
+            for sql in [sql::ROLLUPS_OF, sql::ROLLUP_HOURS_OF] {
+                let left = limit.saturating_sub(gone);
+                if left == 0 {
+                    return Ok(gone);
+                }
+                gone +=
+                    conn.prepare_cached(sql)?.execute(params![first, last, int(left as u64)])?;
+            }
+        }
+        Ok(gone)
+    })
 }
 
 /// Removes lines of the audit log; the one that says that the tenant was deleted stays.

@@ -97,6 +97,12 @@ impl Catalog {
         entry.is_some_and(|entry| !entry.removed && entry.tenant == Some(tenant))
     }
 
+    /// Whether a tenant has this subscription, or had it.
+    pub(super) fn has_owned(&self, tenant: TenantId, id: SubscriptionId) -> bool {
+        let entry = self.entries.get(&(Kind::Subscription, id.to_string()));
+        entry.is_some_and(|entry| entry.tenant == Some(tenant))
+    }
+
     /// When a subscription was deleted, if it was.
     pub(super) fn deleted_at(&self, id: SubscriptionId) -> Option<Timestamp> {
         self.deleted.get(&id).copied()

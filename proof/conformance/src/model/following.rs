@@ -10,11 +10,7 @@ use super::State;
 
 impl State {
     pub(super) fn events_after(&self, ask: &FollowAsk) -> Followed<EventLine> {
-        let event = |id: &EventId| {
-            let mut event = (**self.events.get(id)?).clone();
-            let payload_bytes = std::mem::take(&mut event.payload).len();
-            Some(EventLine { event, payload_bytes })
-        };
+        let event = |id: &EventId| Some(EventLine::of((**self.events.get(id)?).clone()));
         let all = self.taken_in.iter().zip(1..);
         let all = all.filter_map(|(id, place)| Some((place, event(id)?)));
         let all = all.map(|(place, line)| Row {

@@ -57,6 +57,10 @@ impl State {
             .map(|event| event.id)
             .take(prune.limit)
             .collect();
+        let is_own = |event: &Event| event.expires_at().is_some_and(|over| over <= prune.now);
+        if doomed.iter().filter_map(|id| self.events.get(id)).any(|event| !is_own(event)) {
+            self.pruned_before = self.pruned_before.max(Some(prune.ended_before));
+        }
         for id in &doomed {
             self.remove_event(*id);
         }

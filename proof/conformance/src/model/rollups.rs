@@ -42,6 +42,14 @@ impl Kept {
         add_up(ask.step, meant.map(|(at, _, counts)| (at, counts)))
     }
 
+    /// Removes those about some scopes; how many.
+    pub(super) fn forget(&mut self, is_meant: impl Fn(&RollupScope) -> bool) -> usize {
+        let before = self.minutes.len() + self.hours.len();
+        self.minutes.retain(|(_, scope, _), _| !is_meant(scope));
+        self.hours.retain(|(_, scope), _| !is_meant(scope));
+        before - self.minutes.len() - self.hours.len()
+    }
+
     pub(super) fn tend(&mut self, tend: &TendRollups) -> bool {
         let open = |key: &&Minute| self.folded.as_ref().is_none_or(|folded| *key > folded);
         let due = self.minutes.keys().filter(open).filter(|(at, ..)| *at < tend.fold_before);

@@ -1,6 +1,8 @@
 //! Removing everything of a tenant that is being deleted, in the model.
 
-use posthorn_domain::{CatalogVersion, EventId, Job, JobState, RedriveState, Timestamp};
+use posthorn_domain::{
+    CatalogVersion, EventId, Job, JobState, RedriveState, RollupScope, Timestamp,
+};
 use posthorn_store::{Bite, CatalogChange, Error, Refusal};
 
 use super::State;
@@ -53,6 +55,12 @@ impl State {
         self.audit.retain(|_, line| line.tenant != Some(tenant) || line.outlives_its_tenant());
         self.sessions.retain(|_, session| session.tenant() != Some(tenant));
         rows += before - rest(self);
+        let catalog = &self.catalog;
+        rows += self.rollups.forget(|scope| match scope {
+            RollupScope::Server | RollupScope::Realm(_) => false,
+            RollupScope::Tenant(of) | RollupScope::Topic(of, _) => *of == tenant,
+            RollupScope::Subscription(id) => catalog.has_owned(tenant, *id),
+        });
         rows += self.catalog.strip(tenant, limit.saturating_sub(rows));
         // What is told of the end is the whole of it, so nothing else may have happened with it.
         if rows >= limit || (bite.ending.is_some() && rows > 0) {

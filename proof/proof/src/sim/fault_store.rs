@@ -702,6 +702,24 @@ impl Store for FaultStore {
         self.call(false, move |reach| at_once(reach.model.events(tenant, filter, listing))).await
     }
 
+    async fn event_lines(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<EventLine>> {
+        self.call(false, move |reach| at_once(reach.model.event_lines(tenant, filter, listing)))
+            .await
+    }
+
+    async fn deliveries_by_id(
+        &self,
+        tenant: TenantId,
+        ids: Vec<DeliveryId>,
+    ) -> Result<Vec<Delivery>> {
+        self.call(false, move |reach| at_once(reach.model.deliveries_by_id(tenant, ids))).await
+    }
+
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
         self.call(false, move |reach| at_once(reach.model.delivery(tenant, id))).await
     }
@@ -753,6 +771,10 @@ impl Store for FaultStore {
 
     async fn pending_by_subscription(&self) -> Result<Vec<(TenantId, SubscriptionId, u64)>> {
         self.call(false, move |reach| at_once(reach.model.pending_by_subscription())).await
+    }
+
+    async fn pruned_before(&self) -> Result<Option<Timestamp>> {
+        self.call(false, move |reach| at_once(reach.model.pruned_before())).await
     }
 
     async fn tend_rollups(&self, tend: TendRollups) -> Result<bool> {

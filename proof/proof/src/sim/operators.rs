@@ -13,8 +13,8 @@ use posthorn_domain::{
     policy::profiles,
 };
 use posthorn_engine::{
-    DestinationInput, Expunge, NewBulk, NewExpunge, NewReplay, NewSubscription, PushInput,
-    Rotation, SecretInput, Start, SubscriptionChange,
+    Beginning, DestinationInput, Expunge, NewBulk, NewExpunge, NewReplay, NewSubscription,
+    PushInput, Rotation, SecretInput, Start, SubscriptionChange,
 };
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use tokio::time::sleep;
@@ -109,7 +109,9 @@ impl Operator {
             secrets,
             paused: self.dice.chance(0.05),
             start: self.dice.chance(0.3).then(|| Start {
-                from: self.cluster.world.now().minus(Span::from_secs(self.dice.between(1, 60))),
+                from: Beginning::Time(
+                    self.cluster.world.now().minus(Span::from_secs(self.dice.between(1, 60))),
+                ),
                 created_by: "somebody".to_owned(),
             }),
             ..NewSubscription::default()

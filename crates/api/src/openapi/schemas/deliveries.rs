@@ -149,6 +149,10 @@ pub(super) fn all() -> Value {
                 "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge", "cancel", "forget", "delete_tenant"]},
                 "subscription": id("sub"), "event": id("evt"), "events": object(&[], with(&selection, json!({
                     "filter": reference("Filter"),
+                    "from_event": {
+                        "type": "string", "pattern": id("evt")["pattern"],
+                        "description": "The event that a subscription begins with",
+                    },
                 }))),
                 "deliveries": object(&[], json!({
                     "event": id("evt"), "subscription": id("sub"),

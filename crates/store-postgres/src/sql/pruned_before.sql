@@ -1,0 +1,1 @@
+select before from pruned
