@@ -347,6 +347,8 @@ macro_rules! conformance_suite {
                 what_does_not_match_any_more_stays
                 what_matches_is_forgotten
                 a_lane_goes_on_after_many_went
+                what_matches_is_tried_again
+                what_is_tried_again_comes_back_to_its_place
                 strangers_and_late_bites_change_nothing
             }
             expunging {
