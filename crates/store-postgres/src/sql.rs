@@ -42,6 +42,7 @@ statements! {
     ENTRY_PUT = "entry_put",
     EVENT_DELIVERIES = "event_deliveries",
     EVENT_FIND = "event_find",
+    EVENT_TALLIES = "event_tallies",
     EVENT_TOPICS = "event_topics",
     EVENT_TYPES = "event_types",
     EVENTS_BY_ID = "events_by_id",

@@ -339,6 +339,7 @@ macro_rules! conformance_suite {
                 a_failed_job_says_why
                 events_and_states_are_read_in_batches
                 fan_outs_count_all_deliveries_of_an_event
+                tallies_tell_what_became_of_an_events_deliveries
                 several_deliveries_of_one_event_are_tried_again_at_once
                 running_jobs_leave_nobody_out
             }
