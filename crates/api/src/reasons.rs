@@ -237,29 +237,28 @@ const fn of_death(reason: DeadReason) -> (&'static str, &'static str, &'static s
     match reason {
         DeadReason::Exhausted => (
             "exhausted",
-            "All attempts that policy.schedule allows were made, and none succeeded.",
+            "All attempts of its schedule were made, and none succeeded.",
             "Look at the attempts: `posthorn dead-letters show ID`. When the receiver works \
              again: `posthorn dead-letters retry ID`, or `posthorn redrives create` for \
              many.",
         ),
         DeadReason::Permanent => (
             "permanent",
-            "The receiver's response is a permanent failure under policy.permanent, or the \
-             request can never be sent (its URL is refused, or its family has no path).",
+            "The receiver's answer says that a retry is pointless, or the request can never be sent \
+             (its URL is refused, or its family has no path).",
             "Look at the last attempt: `posthorn dead-letters show ID`. Fix the receiver, the URL \
-             or the policy, then retry it.",
+             or the policy (policy.permanent sets which answers count so), then retry it.",
         ),
         DeadReason::Gate => (
             "gate",
-            "The gate of the policy was closed, and policy.gate.on_closed is dead_letter. Nothing was \
-             sent.",
+            "Its gate was closed, and its policy says not to wait for it. Nothing was sent.",
             "Open the gate, then run `posthorn redrives create --reason gate`. To wait for \
-             the gate in future, set on_closed to postpone.",
+             the gate in future, set policy.gate.on_closed to postpone.",
         ),
         DeadReason::Expired => (
             "expired",
-            "The delivery became older than policy.schedule.max_age before an attempt succeeded.",
-            "Raise max_age if receivers are down for longer than that. Retry the delivery: its \
+            "The delivery became too old before an attempt succeeded.",
+            "Raise policy.schedule.max_age if receivers are down for longer than that. Retry the delivery: its \
              age then counts from zero again.",
         ),
     }

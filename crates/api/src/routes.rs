@@ -265,7 +265,7 @@ routes! {
         "Count what would be delivered again; nothing is changed" jobs::count_resend,
         takes("NewReplay"), gives(200, "ReplayCount");
     POST "/v1/deliveries/bulk" MANAGE "createBulk"
-        "Cancel or delete all deliveries that match, at a bounded rate" bulk::create,
+        "Cancel, delete or retry all deliveries that match, at a bounded rate" bulk::create,
         takes("NewBulk"), gives(201, "Job");
     POST "/v1/deliveries/bulk/count" MANAGE "countBulk"
         "Count the deliveries that match; nothing is changed" bulk::count,

@@ -62,6 +62,32 @@ impl Fields {
         Self(self.0.iter().filter(|(own, _)| own != name).cloned().collect())
     }
 
+    /// The same with these fields written otherwise.
+    pub(crate) fn rewritten(&self, names: &[&str], write: impl Fn(&str) -> String) -> Self {
+        let pairs = self.0.iter().map(|(name, value)| match names.contains(&name.as_str()) {
+            true => (name.clone(), write(value)),
+            false => (name.clone(), value.clone()),
+        });
+        Self(pairs.collect())
+    }
+
+    /// The same with a field for each of the words that were typed in one, separated by commas.
+    pub(crate) fn split(&self, name: &str) -> Self {
+        let pairs = self.0.iter().flat_map(|(own, value)| {
+            let words: Vec<&str> = match own == name {
+                true => value.split(',').map(str::trim).filter(|word| !word.is_empty()).collect(),
+                false => vec![value],
+            };
+            words.into_iter().map(|word| (own.clone(), word.to_owned())).collect::<Vec<_>>()
+        });
+        Self(pairs.collect())
+    }
+
+    /// All that was typed in fields of one name, separated by commas.
+    pub(crate) fn joined(&self, name: &str) -> String {
+        self.all(name).collect::<Vec<_>>().join(", ")
+    }
+
     /// As a query, with one field in place of all others of its name.
     pub(crate) fn with(&self, name: &str, value: &str) -> String {
         let mut out = form_urlencoded::Serializer::new(String::new());
@@ -85,6 +111,11 @@ impl Fields {
     pub(crate) fn all<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
         let named = self.0.iter().filter(move |(own, _)| own == name);
         named.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Whether a form has a field, also an empty one.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(own, _)| own == name)
     }
 
     /// Whether a box is checked.
@@ -133,6 +164,12 @@ mod tests {
         assert_eq!(fields.query(&["state", "cursor"], &[("cursor", "y")]), "state=dead&cursor=y");
         assert_eq!(fields.query(&["state"], &[("state", "")]), "");
         assert_eq!(fields.all("type").collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(fields.joined("type"), "a, b");
+        let typed = Fields::parse(b"type=a%2C+b%2C%2C&type=c&key=x%2Cy");
+        assert_eq!(
+            typed.split("type").query(&["type", "key"], &[]),
+            "type=a&type=b&type=c&key=x%2Cy"
+        );
         assert!(fields.get("empty").is_none() && !fields.is_checked("nope"));
     }
 }

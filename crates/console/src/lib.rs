@@ -34,6 +34,7 @@ mod pages;
 mod policy_words;
 pub mod portal;
 mod rights;
+mod signature_words;
 mod text;
 mod trouble;
 mod visit;

@@ -73,6 +73,18 @@ impl Body {
     }
 }
 
+impl Body {
+    /// The same as it came: nothing is indented, and what cannot be seen is written as an escape, ends of lines too.
+    pub(crate) fn raw(bytes: &[u8]) -> Self {
+        let cut = bytes.len() > SHOWN_MAX;
+        let Ok(text) = std::str::from_utf8(bytes) else { return Self::of(bytes) };
+        let end = (0..=SHOWN_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+        let text = text[..end.unwrap_or(0)].replace('\\', "\\\\");
+        let text = visible(&text).replace('\t', "\\t").replace('\n', "\\n\n");
+        Self { text, bytes: bytes.len(), cut, binary: false }
+    }
+}
+
 fn is_json(text: &str) -> bool {
     let begins = text.trim_start().starts_with(['{', '[']);
     begins && serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok()
@@ -164,6 +176,22 @@ mod tests {
                       \"o\": {},\n  \"l\": [\n    1,\n    2\n  ]\n}";
         assert_eq!(body.text, wanted);
         assert!(!body.cut && !body.binary);
+    }
+
+    #[test]
+    fn raw_bytes_are_shown_as_they_came() {
+        assert_eq!(
+            Body::raw(b"{\"a\":1,\t\"b\": 2}\r\n\x00").text,
+            "{\"a\":1,\\t\"b\": 2}\\r\\n\n\\u{0}"
+        );
+        assert_eq!(
+            Body::raw(br"a\nb").text,
+            r"a\\nb",
+            "what was written is told from what is escaped"
+        );
+        assert!(Body::raw(&[0xff, 0x00]).binary);
+        let large = Body::raw("é".repeat(SHOWN_MAX).as_bytes());
+        assert!(large.cut && large.text.len() <= SHOWN_MAX && large.bytes == 2 * SHOWN_MAX);
     }
 
     #[test]

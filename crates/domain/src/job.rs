@@ -121,6 +121,11 @@ pub enum JobWork {
         /// Which deliveries.
         deliveries: DeliveryFilter,
     },
+    /// Tries ended deliveries again, with a fresh budget, each at most once.
+    Retry {
+        /// Which deliveries.
+        deliveries: DeliveryFilter,
+    },
     /// Removes everything of the tenant whose job it is, and at last the tenant.
     DeleteTenant,
 }
@@ -131,6 +136,7 @@ impl JobWork {
         match self {
             Self::Cancel { deliveries } => Some((Wish::Cancel, deliveries)),
             Self::Forget { deliveries } => Some((Wish::Forget, deliveries)),
+            Self::Retry { deliveries } => Some((Wish::Retry, deliveries)),
             Self::Replay { .. }
             | Self::Expunge { .. }
             | Self::Deliver { .. }
@@ -211,6 +217,11 @@ mod tests {
         let text = serde_json::to_string(&work).expect("a text");
         let kept = r#"{"kind":"forget","deliveries":{"state":"dead","exactly":{"state":"dead","reason":"gate"},"outcome":{"status":[500,599]},"created":{"until":"1970-01-01T00:00:00.005Z"}}}"#;
         assert_eq!(text, kept);
+        assert_eq!(serde_json::from_str::<JobWork>(&text).expect("its own text"), work);
+        let deliveries = DeliveryFilter { state: Some(StateKind::Dead), ..Default::default() };
+        let work = JobWork::Retry { deliveries };
+        let text = serde_json::to_string(&work).expect("a text");
+        assert_eq!(text, r#"{"kind":"retry","deliveries":{"state":"dead"}}"#);
         assert_eq!(serde_json::from_str::<JobWork>(&text).expect("its own text"), work);
         // One that says more than is known must not be taken for one that says less.
         let unknown = r#"{"kind":"forget","deliveries":{"state":"dead","lane":"x"}}"#;

@@ -1,4 +1,4 @@
-//! Cancelling and forgetting many deliveries: what may be asked for, how much it would be, and the jobs that do it.
+//! Cancelling, forgetting and retrying many deliveries: what may be asked for, how much it would be, and the jobs that do it.
 //!
 //! The filter is that of a list, and the store looks at it again in the transaction that changes a delivery. So a job does
 //! to each exactly what somebody would do by hand who sees it in the list at that moment.
@@ -16,7 +16,7 @@ use crate::replays::{COUNT_MAX, ReplayCount, Walk};
 /// What somebody wants to have done to deliveries.
 #[derive(Clone, Debug)]
 pub struct NewBulk {
-    /// Cancel or forget; retries are replays and redrives.
+    /// What.
     pub wish: Wish,
     /// Which deliveries.
     pub deliveries: DeliveryFilter,
@@ -27,7 +27,7 @@ pub struct NewBulk {
 }
 
 impl Engine {
-    /// Begins to cancel or forget many deliveries. Nodes hear of it as it goes on; what is under way may still arrive.
+    /// Begins to cancel, forget or retry many deliveries, each at most once. Nodes hear of it as it goes on; what is under way may still arrive.
     pub async fn create_bulk(&self, tenant: TenantId, new: NewBulk) -> Result<Job> {
         self.begin_job(self.bulk(tenant, new)?).await
     }
@@ -64,11 +64,23 @@ impl Engine {
         let now = self.now();
         deliveries.created.until =
             Some(deliveries.created.until.map_or(now, |until| until.min(now)));
+        let kind = deliveries.exactly.map(StateKind::of).or(deliveries.state);
         let work = match new.wish {
             Wish::Forget => JobWork::Forget { deliveries },
-            Wish::Retry => return refuse("action", "must be cancel or forget"),
+            Wish::Retry => {
+                match kind {
+                    None => deliveries.state = Some(StateKind::Dead),
+                    Some(StateKind::Dead | StateKind::Delivered | StateKind::Cancelled) => {}
+                    Some(_) => {
+                        return refuse(
+                            "state",
+                            "must be dead, delivered or cancelled: what waits is tried by its schedule",
+                        );
+                    }
+                }
+                JobWork::Retry { deliveries }
+            }
             Wish::Cancel => {
-                let kind = deliveries.exactly.map(StateKind::of).or(deliveries.state);
                 match kind {
                     None => deliveries.state = Some(StateKind::Pending),
                     // A dead letter that blocks its lane can be cancelled, and lets the others go on.

@@ -1,5 +1,5 @@
-//! Jobs: events of the past, delivered to whom they are wanted for, or expunged, and deliveries, cancelled or forgotten, at a
-//! bounded pace.
+//! Jobs: events of the past, delivered to whom they are wanted for, or expunged, and deliveries, cancelled, forgotten or
+//! tried again, at a bounded pace.
 //!
 //! # Theory of operation
 //! A job is a row in the store. Whoever is on duty reads the next part of the history for each job that runs

@@ -76,8 +76,8 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
     CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
-    Ending, Entered, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant,
-    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Ending, Entered, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk, Followed,
+    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
     Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Swept,
     TendRollups, Work,
 };
@@ -429,6 +429,15 @@ impl Store for PostgresStore {
 
     async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>> {
         replay::fan_outs(&self.session, tenant, events).await
+    }
+
+    async fn event_tallies(
+        &self,
+        tenant: TenantId,
+        events: Vec<EventId>,
+        limit: usize,
+    ) -> Result<Vec<EventTally>> {
+        replay::tallies(&self.session, tenant, events, limit).await
     }
 
     async fn events(

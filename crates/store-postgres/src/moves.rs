@@ -158,7 +158,7 @@ pub(crate) struct MovedMany {
     pub(crate) recalls: Vec<Recall>,
 }
 
-/// Cancels or forgets many deliveries of a tenant, as far as each is still meant, inside a transaction of the caller that has
+/// Cancels, forgets or retries many deliveries of a tenant, as far as each is still meant, inside a transaction of the caller that has
 /// no lock yet but that of its job. One after the other, in the order of ids: a bite has few of them.
 pub(crate) async fn move_many(
     client: &Object,
@@ -177,7 +177,7 @@ pub(crate) async fn move_many(
         }
     }
     lock::hold(client, lock::LANES, &lock::sorted(held.iter().copied())).await?;
-    let mut all = MovedMany::default();
+    let (mut all, mut ended) = (MovedMany::default(), Vec::new());
     for id in ids {
         let found = match find(client, tenant, id).await {
             Err(Failure::Store(Error::Refused(_))) => continue,
@@ -192,6 +192,12 @@ pub(crate) async fn move_many(
         {
             lock::hold(client, lock::LANES, &[slot]).await?;
         }
+        if moves.wish == Wish::Retry && !found.live {
+            if found.stored.left.is_none() && found.stored.waits_until(at).is_none() {
+                ended.push(found.stored);
+            }
+            continue;
+        }
         match carry_out(client, moves.wish, found, at).await {
             Err(Failure::Store(Error::Refused(_))) => {}
             moved => {
@@ -202,6 +208,13 @@ pub(crate) async fn move_many(
             }
         }
     }
+    let ended = marked(client, tenant, ended).await?;
+    let ended = ended.into_iter().filter(|stored| !stored.expunged).collect();
+    let Revived { back, promoted, recalls } = revive(client, ended, at).await?;
+    all.done += back.len();
+    let due = back.iter().filter(|delivery| !delivery.is_parked());
+    all.due.extend(due.chain(promoted.iter().map(|work| &work.delivery)).map(|d| d.subscription));
+    all.recalls.extend(recalls);
     Ok(all)
 }
 

@@ -21,7 +21,7 @@ use posthorn_domain::{
     DeliveryId, DeliveryState, EventId, Lane, Replayed as Deed, Shard, SubscriptionId, TenantId,
     Timestamp,
 };
-use posthorn_store::{Recall, Redelivery, Result};
+use posthorn_store::{EventTally, Recall, Redelivery, Result};
 
 use crate::codec::{PARKED, Reader, Uid, due, lane_of, state_of};
 use crate::expunge::marked;
@@ -31,6 +31,8 @@ use crate::moves::{revive, stored};
 use crate::session::{Operation, Param, Session, execute, query};
 use crate::{lock, sql};
 
+const TALLIES: Operation =
+    Operation::read("event_tallies", "count what became of deliveries of events");
 const FAN_OUTS: Operation = Operation::read("fan_outs", "count deliveries of events");
 /// What is written down of when the last delivery was made is rounded up to this, so that it seldom changes; in
 /// milliseconds.
@@ -195,6 +197,39 @@ pub(crate) async fn fan_outs(
                     counts.insert(row.try_get("id")?, usize::try_from(count).unwrap_or(0));
                 }
                 Ok(ids.iter().map(|id| counts.get(id).copied().unwrap_or(0)).collect())
+            })
+        })
+        .await
+}
+
+/// What became of the deliveries that events list.
+pub(crate) async fn tallies(
+    session: &Session,
+    tenant: TenantId,
+    events: Vec<EventId>,
+    limit: usize,
+) -> Result<Vec<EventTally>> {
+    let events: Arc<[EventId]> = events.into();
+    session
+        .run(TALLIES, move |client| {
+            let events = Arc::clone(&events);
+            Box::pin(async move {
+                let ids: Vec<Uid> = events.iter().map(|id| Uid::from(*id)).collect();
+                let known: BTreeSet<EventId> = events.iter().copied().collect();
+                let known: Vec<Uid> = known.into_iter().map(Uid::from).collect();
+                let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+                let params: [Param<'_>; 3] = [&Uid::from(tenant), &known, &limit];
+                let mut tallies: HashMap<Uid, EventTally> = HashMap::with_capacity(ids.len());
+                for row in &query(client, sql::EVENT_TALLIES, &params).await? {
+                    let reader = Reader::new(row, "event", "event");
+                    let code: i16 = reader.get("state")?;
+                    let state =
+                        state_of(code).ok_or_else(|| reader.corrupt("state", "not a state"))?;
+                    let tally = tallies.entry(row.try_get("event")?).or_default();
+                    tally.add(state, reader.number("deliveries")?);
+                    tally.more = row.try_get::<_, i32>("listed")? > limit;
+                }
+                Ok(ids.iter().map(|id| tallies.get(id).copied().unwrap_or_default()).collect())
             })
         })
         .await

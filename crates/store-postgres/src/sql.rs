@@ -43,6 +43,7 @@ statements! {
     EVENT_DELIVERIES = "event_deliveries",
     EVENT_FIND = "event_find",
     EVENT_KEY_KINDS = "event_key_kinds",
+    EVENT_TALLIES = "event_tallies",
     EVENT_TOPICS = "event_topics",
     EVENT_TYPES = "event_types",
     EVENTS_BY_ID = "events_by_id",

@@ -416,6 +416,16 @@ pub(crate) const LATER_DELIVERY: &str = "select d.seq, d.state from later_delive
 pub(crate) const DELIVERIES_OF_EVENT: &str =
     "select subscription, seq from delivery where seq >= ?1 and seq < ?2";
 
+/// The states of the deliveries of an event, as readers see them: a range of the primary key, and those that were made later.
+pub(crate) const STATES_OF_EVENT: &str = "select \
+    case when d.state < 2 and s.deleted_at is not null then 20 else d.state end \
+    from delivery d cross join subscription s on s.no = d.subscription \
+    where d.seq >= ?1 and d.seq < ?2 \
+    union all \
+    select case when d.state < 2 and s.deleted_at is not null then 20 else d.state end \
+    from later_delivery l cross join delivery d on d.seq = l.seq \
+    cross join subscription s on s.no = d.subscription where l.event = ?3 limit ?4";
+
 /// A search by `event_by_id`, and a range of the primary key of `later_delivery`.
 pub(crate) const FAN_OUT: &str = "select e.deliveries + \
     (select count(*) from later_delivery l where l.event = e.no) \

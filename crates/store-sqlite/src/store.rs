@@ -17,10 +17,10 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
     CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
-    Ending, Entered, Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed,
-    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Swept,
-    TendRollups, Work,
+    Ending, Entered, Error, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk,
+    Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place,
+    Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk,
+    SessionFilter, Store, Swept, TendRollups, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -625,6 +625,15 @@ impl Store for SqliteStore {
 
     async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>> {
         self.read(move |conn| read::jobs::fan_outs(conn, tenant, &events)).await
+    }
+
+    async fn event_tallies(
+        &self,
+        tenant: TenantId,
+        events: Vec<EventId>,
+        limit: usize,
+    ) -> Result<Vec<EventTally>> {
+        self.read(move |conn| read::jobs::tallies(conn, tenant, &events, limit)).await
     }
 
     async fn events(

@@ -83,11 +83,11 @@ pub struct Expunges {
     pub responses: bool,
 }
 
-/// Deliveries that a bite cancels or forgets, each as with [`crate::Store::move_delivery`]. What does not match the filter in
+/// Deliveries that a bite cancels, forgets or tries again, each as with [`crate::Store::move_delivery`]. What does not match the filter in
 /// the transaction that does it, and what is refused, is passed over: somebody else was faster.
 #[derive(Clone, Debug)]
 pub struct Moves {
-    /// What is wanted of them. A bite retries nothing: that is what [`Bite::deeds`] are for.
+    /// What is wanted of them.
     pub wish: Wish,
     /// What they must still be.
     pub filter: DeliveryFilter,
@@ -101,7 +101,8 @@ pub struct Bitten {
     /// Deliveries that were made, tried again, cancelled or forgotten, events of which something was removed, or rows that
     /// went with their tenant; none when another node was faster.
     pub done: usize,
-    /// Whose they are, without repetition; their work is due now. Of what was cancelled or forgotten: of whom others go on.
+    /// Whose they are, without repetition; their work is due now. Of what was cancelled or forgotten: of whom others go on. Of what was tried
+    /// again: of whom something is due now.
     pub subscriptions: Vec<SubscriptionId>,
     /// Where the job stands.
     pub state: JobState,

@@ -63,8 +63,8 @@ pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder, Sign};
 pub use posthorn_domain::{DeliveryFilter, OutcomeFilter, Period, StateKind};
 pub use push::PushStore;
 pub use query::{
-    AttemptFilter, AttemptLine, Counts, EventFilter, Listing, Order, Page, Place, Prune, Pruned,
-    RedrivePage,
+    AttemptFilter, AttemptLine, Counts, EventFilter, EventTally, Listing, Order, Page, Place,
+    Prune, Pruned, RedrivePage,
 };
 pub use rollup::{MinuteRollup, Rollups, Series, SeriesAsk, TendRollups, add_up};
 pub use session::{EndSessions, SessionFilter, session_page, session_place};
@@ -531,6 +531,15 @@ pub trait Store: Send + Sync + 'static {
     /// For each of these events of a tenant, in this order: how many deliveries it has, nothing where it is not
     /// there. Costs a look for each event, however many it has.
     async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>>;
+
+    /// For each of these events of a tenant, in this order: what became of its deliveries, as readers see them; nothing where it
+    /// is not there. At most `limit` of the deliveries of each event are looked at.
+    async fn event_tallies(
+        &self,
+        tenant: TenantId,
+        events: Vec<EventId>,
+        limit: usize,
+    ) -> Result<Vec<EventTally>>;
 
     /// Events of a tenant, in the order in which they were stored, or the other way round. What it costs
     /// does not grow with the history: filters are served by an index, and one that is not stops after a

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::{
-    Attempt, Event, EventId, EventType, IdempotencyKey, LaneKey, OutcomeFilter, Period, RedriveId,
-    Span, SubscriptionId, Timestamp, TopicName,
+    Attempt, DeliveryState, Event, EventId, EventType, IdempotencyKey, LaneKey, OutcomeFilter,
+    Period, RedriveId, Span, StateKind, SubscriptionId, Timestamp, TopicName,
 };
 
 /// In which order a list comes.
@@ -209,6 +209,34 @@ impl Counts {
     /// All deliveries.
     pub const fn deliveries(&self) -> u64 {
         self.pending + self.delivered + self.dead + self.cancelled
+    }
+}
+
+/// What became of an event's deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct EventTally {
+    /// Not ended.
+    pub pending: u64,
+    /// Delivered.
+    pub delivered: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Cancelled; those of deleted subscriptions count here even before they are swept.
+    pub cancelled: u64,
+    /// Whether it has more deliveries than were looked at.
+    pub more: bool,
+}
+
+impl EventTally {
+    /// Counts so many more in a state.
+    pub fn add(&mut self, state: DeliveryState, count: u64) {
+        let kind = match StateKind::of(state) {
+            StateKind::Pending | StateKind::InFlight => &mut self.pending,
+            StateKind::Delivered => &mut self.delivered,
+            StateKind::Dead => &mut self.dead,
+            StateKind::Cancelled => &mut self.cancelled,
+        };
+        *kind += count;
     }
 }
 

@@ -5,8 +5,8 @@ use posthorn_domain::{
     Selection, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Bite, Bitten, CatalogChange, DeliveryFilter, Error, Listing, Order, Place, Prune, Redelivery,
-    Refusal,
+    Bite, Bitten, CatalogChange, DeliveryFilter, Error, EventTally, Listing, Order, Place, Prune,
+    Redelivery, Refusal,
 };
 
 use super::Fixture;
@@ -441,6 +441,41 @@ pub async fn fan_outs_count_all_deliveries_of_an_event(fixture: &dyn Fixture) {
     assert_eq!(counts, [1, 3, 0, 3]);
     assert_eq!(setting.store.fan_outs(other, ids).await.expect("answers"), [0; 4]);
     assert_eq!(setting.store.fan_outs(setting.tenant, vec![]).await.expect("answers"), [0; 0]);
+}
+
+/// Those that came with it and those that were made later, by what became of them, up to a limit.
+pub async fn tallies_tell_what_became_of_an_events_deliveries(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let mut to = Vec::new();
+    for _ in 0..5 {
+        to.push((setting.subscribe().await, None));
+    }
+    let late = setting.subscribe().await;
+    let (five, none) = (setting.publish(&to).await, setting.publish(&[]).await);
+    setting.record(five.deliveries[0], delivered(), at(5)).await;
+    setting.record(five.deliveries[1], delivered(), at(5)).await;
+    setting.record(five.deliveries[2], dead_skip(), at(5)).await;
+    setting.unsubscribe(to[3].0, at(6)).await;
+    let job = begun(&setting).await;
+    let deeds = vec![redelivery(five.event.id, late, ReplayStatus::Missed)];
+    assert_eq!(advance(&setting, bite(&job, None, 1, deeds)).await.done, 1);
+    let nowhere = EventId::new(at(0), u128::MAX);
+    let ids = vec![none.event.id, five.event.id, nowhere, five.event.id];
+    let all = EventTally { pending: 2, delivered: 2, dead: 1, cancelled: 1, more: false };
+    let nothing = EventTally::default();
+    let ask = async |tenant, limit| {
+        setting.store.event_tallies(tenant, ids.clone(), limit).await.expect("answers")
+    };
+    assert_eq!(ask(setting.tenant, 6).await, [nothing, all, nothing, all]);
+    assert_eq!(ask(other, 6).await, [nothing; 4], "of another tenant");
+    let some = ask(setting.tenant, 4).await[1];
+    let EventTally { pending, delivered, dead, cancelled, more } = some;
+    assert_eq!((pending + delivered + dead + cancelled, more), (4, true), "{some:?}");
+    assert_eq!(ask(setting.tenant, 4).await[0], nothing);
+    setting.store.forget_delivery(setting.tenant, five.deliveries[0], at(9)).await.expect("gone");
+    let left = EventTally { delivered: 1, ..all };
+    assert_eq!(ask(setting.tenant, 5).await[1], left, "what is gone counts no more");
 }
 
 /// Deeds of one event in one bite, in any order, each find their own delivery, as the ones before left it.

@@ -340,6 +340,7 @@ macro_rules! conformance_suite {
                 a_failed_job_says_why
                 events_and_states_are_read_in_batches
                 fan_outs_count_all_deliveries_of_an_event
+                tallies_tell_what_became_of_an_events_deliveries
                 several_deliveries_of_one_event_are_tried_again_at_once
                 running_jobs_leave_nobody_out
             }
@@ -348,6 +349,8 @@ macro_rules! conformance_suite {
                 what_does_not_match_any_more_stays
                 what_matches_is_forgotten
                 a_lane_goes_on_after_many_went
+                what_matches_is_tried_again
+                what_is_tried_again_comes_back_to_its_place
                 strangers_and_late_bites_change_nothing
             }
             expunging {

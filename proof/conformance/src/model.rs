@@ -45,8 +45,8 @@ use pages::{listed, page};
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
     CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
-    Ending, Entered, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed, Grant,
-    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Ending, Entered, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk, Followed,
+    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
     Record, Recorded, RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, SessionFilter,
     StateKind, Store, Swept, TendRollups, Work,
 };
@@ -650,6 +650,27 @@ impl Store for ModelStore {
             own.and_then(|_| state.by_event.get(id)).map_or(0, Vec::len)
         };
         Ok(events.iter().map(count).collect())
+    }
+
+    async fn event_tallies(
+        &self,
+        tenant: TenantId,
+        events: Vec<EventId>,
+        limit: usize,
+    ) -> Result<Vec<EventTally>> {
+        let state = self.shared.state.lock();
+        let tally = |id: &EventId| {
+            let own = state.events.get(id).filter(|event| event.tenant == tenant);
+            let listed = own.and_then(|_| state.by_event.get(id)).into_iter().flatten();
+            let mut rows = listed.filter_map(|id| state.rows.get(id));
+            let mut tally = EventTally::default();
+            for row in rows.by_ref().take(limit) {
+                tally.add(state.stored(row).seen().state, 1);
+            }
+            tally.more = rows.next().is_some();
+            tally
+        };
+        Ok(events.iter().map(tally).collect())
     }
 
     async fn events(

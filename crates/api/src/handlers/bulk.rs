@@ -1,4 +1,4 @@
-//! Cancelling and forgetting all deliveries that match, as a job. The conditions are those of the list.
+//! Cancelling, forgetting and retrying all deliveries that match, as a job. The conditions are those of the list.
 
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{EventId, StateKind, SubscriptionId, Timestamp};
@@ -19,6 +19,7 @@ use crate::wire::JobView;
 enum Action {
     Cancel,
     Forget,
+    Retry,
 }
 
 #[derive(Deserialize)]
@@ -59,6 +60,7 @@ impl New {
         let wish = match self.action {
             Action::Cancel => Wish::Cancel,
             Action::Forget => Wish::Forget,
+            Action::Retry => Wish::Retry,
         };
         let per_second = pace(self.per_second)?;
         Ok(NewBulk { wish, deliveries, per_second, created_by: call.who() })

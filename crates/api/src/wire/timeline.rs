@@ -118,9 +118,9 @@ impl<'a> StepView<'a> {
 
 fn matched(group: Option<usize>) -> WhatView<'static> {
     let detail = match group {
-        Some(_) => "this group of the subscription's filter matches the event now",
+        Some(_) => "the filter of the subscription wants this event",
         None => {
-            "matched when it was accepted; no group of the filter matches now, or that cannot be told"
+            "the filter wanted it when it was accepted; it does not any more, or that cannot be told"
         }
     };
     WhatView::Matched { group, detail }

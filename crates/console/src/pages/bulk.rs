@@ -8,6 +8,7 @@ use http::{Method, StatusCode};
 use posthorn_domain::DeliveryId;
 
 use super::Answer;
+use super::deliveries::{FILTER, list_of};
 use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
 use crate::trouble::{Refusal, Trouble};
@@ -96,6 +97,13 @@ impl Act {
 struct SelectedPage {
     frame: Frame,
     base: String,
+    /// The filter of the list, as a query.
+    query: String,
+    /// The list one came from.
+    back: String,
+    /// Where all that match are meant, when more are selected than may be.
+    too_many: Option<String>,
+    max: usize,
     ids: Vec<String>,
     act: &'static str,
     what: &'static str,
@@ -118,10 +126,14 @@ pub(crate) async fn selected(visit: Arc<Visit>) -> Answer {
             ids.push(id);
         }
     }
-    if ids.len() > SELECTED_MAX {
-        return Err(Trouble::Fault(format!("at most {SELECTED_MAX} rows can be selected at once")));
-    }
-    let done = visit.form.is_checked("sure");
+    let too_many = (ids.len() > SELECTED_MAX).then(|| {
+        let fixed: &[(&str, &str)] = match visit.query.get("back") {
+            Some(_) => &[("act", act.name()), ("state", "dead")],
+            None => &[("act", act.name())],
+        };
+        format!("{base}/deliveries/matching?{}", visit.query.query(&FILTER, fixed))
+    });
+    let done = visit.form.is_checked("sure") && too_many.is_none();
     let (mut failed, mut did) = (Vec::new(), 0_u64);
     for id in ids.iter().filter(|_| done) {
         let (method, path) = act.call(*id);
@@ -136,10 +148,13 @@ pub(crate) async fn selected(visit: Arc<Visit>) -> Answer {
         left => format!(" {left} could not be."),
     };
     let (button, class) = act.button();
+    let status = if too_many.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let html = SelectedPage {
         frame: Frame::new(&visit, Place::Deliveries, act.title())
             .await
             .below(format!("{base}/deliveries"), "Deliveries"),
+        query: visit.query.query(&[&FILTER[..], &["cursor", "back"]].concat(), &[]),
+        back: list_of(&base, &visit.query),
         said: format!(
             "{} {} {}.{rest}",
             words::number(did),
@@ -154,6 +169,8 @@ pub(crate) async fn selected(visit: Arc<Visit>) -> Answer {
         class,
         done,
         failed,
+        too_many,
+        max: SELECTED_MAX,
     };
-    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
+    Ok(page(&visit.headers, status, html.render()?))
 }

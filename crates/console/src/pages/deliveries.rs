@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use super::Answer;
 use super::dead_letters::{self, Groups};
-use super::show::{Listed, Named, Pager, Shown, Time};
+use super::show::{Listed, Moment, Named, Pager, Shown, Time, moments};
+use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
 use crate::trouble::Trouble;
 use crate::visit::{Visit, page};
@@ -93,6 +94,9 @@ struct DeliveriesPage<'p> {
     pager: Pager,
     subscriptions: Vec<(String, String)>,
     dead_only: bool,
+    /// The filter, so that one comes back to it.
+    back: String,
+    range: [Moment; 2],
     redrive: String,
     /// Where one is asked what to do to all that match.
     all: String,
@@ -125,15 +129,14 @@ async fn show(visit: &Visit, dead_only: bool) -> Answer {
     let tenant = visit.tenant()?.clone();
     let base = home(&tenant);
     let fixed: &[(&str, &str)] = if dead_only { &[("state", "dead")] } else { &[] };
-    let wanted = visit.query.query(&[&FILTER[..], &["cursor"]].concat(), fixed);
+    let query = moments(&visit.query);
+    let wanted = query.query(&[&FILTER[..], &["cursor"]].concat(), fixed);
     let answer: Result<Listed<Row>, Trouble> = visit.get(&format!("/v1/deliveries?{wanted}")).await;
     // A filter that cannot be read keeps what was typed, and says what is wrong with it.
     let (list, wrong) = match answer {
         Ok(list) => (list, None),
         Err(Trouble::Refused(refusal)) if refusal.status == 400 || refusal.status == 422 => {
-            let none =
-                Listed { items: Vec::new(), next: None, previous: None, scanned_until: None };
-            (none, Some((refusal.field.unwrap_or_default(), refusal.detail)))
+            (Listed::none(), Some((refusal.field.unwrap_or_default(), refusal.detail)))
         }
         Err(trouble) => return Err(trouble),
     };
@@ -164,13 +167,12 @@ async fn show(visit: &Visit, dead_only: bool) -> Answer {
     let html = DeliveriesPage {
         frame,
         groups,
-        all: format!("{base}/deliveries/matching?{}", visit.query.query(&FILTER, fixed)),
+        all: format!("{base}/deliveries/matching?{}", query.query(&FILTER, fixed)),
+        back: back(&query, dead_only),
+        range: Moment::range(&visit.query, wrong.as_ref()),
         tabs: if dead_only { Vec::new() } else { tabs(visit, counts) },
-        pager: Pager::of(&list, &visit.query, &FILTER, now),
-        redrive: format!(
-            "{base}/dead-letters/redrive?{}",
-            visit.query.query(&["subscription", "reason"], &[])
-        ),
+        pager: Pager::of(&list, &query, &FILTER, now),
+        redrive: redrive(&base, &query),
         base,
         visit,
         lines,
@@ -179,6 +181,39 @@ async fn show(visit: &Visit, dead_only: bool) -> Answer {
         wrong,
     };
     Ok(page(&visit.headers, status, html.render()?))
+}
+
+/// The filter of a list and its page, for whoever leaves it and wants to come back.
+fn back(query: &Fields, dead_only: bool) -> String {
+    let list = if dead_only { Place::DeadLetters.path() } else { "" };
+    query.query(&[&FILTER[..], &["cursor"]].concat(), &[("back", list)])
+}
+
+/// The list that somebody came from, with its filter.
+pub(crate) fn list_of(base: &str, query: &Fields) -> String {
+    let place = match query.get("back") == Some(Place::DeadLetters.path()) {
+        true => Place::DeadLetters,
+        false => Place::Deliveries,
+    };
+    let filter = query.query(&[&FILTER[..], &["cursor"]].concat(), &[]);
+    let mark = if filter.is_empty() { "" } else { "?" };
+    format!("{base}/{}{mark}{filter}", place.path())
+}
+
+/// Where one is asked whether all dead letters of a filter are to be retried. A redrive selects by subscription and reason;
+/// what says more is a job.
+fn redrive(base: &str, query: &Fields) -> String {
+    const MORE: [&str; 5] = ["event", "status", "failure", "from", "until"];
+    match MORE.iter().any(|name| query.get(name).is_some()) {
+        true => {
+            let filter = query.query(&FILTER, &[("state", "dead"), ("act", "retry")]);
+            format!("{base}/deliveries/matching?{filter}")
+        }
+        false => {
+            let filter = query.query(&["subscription", "reason"], &[]);
+            format!("{base}/dead-letters/redrive?{filter}")
+        }
+    }
 }
 
 pub(crate) fn line(
@@ -219,4 +254,34 @@ fn tabs(visit: &Visit, counts: Counts) -> Vec<Tab> {
         tab("Dead", "dead", Some(counts.dead)),
         tab("Cancelled", "cancelled", Some(counts.cancelled)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_a_filter_are_retried_and_nothing_else() {
+        let asked = |query: &str| redrive("/t", &Fields::parse(query.as_bytes()));
+        assert_eq!(asked(""), "/t/dead-letters/redrive?");
+        assert_eq!(
+            asked("subscription=x&reason=gate&order=oldest"),
+            "/t/dead-letters/redrive?subscription=x&reason=gate"
+        );
+        for more in ["event=e", "status=503", "failure=timeout", "from=2026", "until=2026"] {
+            let path = asked(&format!("subscription=x&{more}"));
+            let wanted =
+                format!("/t/deliveries/matching?subscription=x&{more}&state=dead&act=retry");
+            assert_eq!(path, wanted);
+        }
+    }
+
+    #[test]
+    fn whoever_leaves_a_list_comes_back_to_its_filter() {
+        let query = Fields::parse(b"status=5xx&cursor=c&other=1&reason=");
+        let asked = |dead| Fields::parse(back(&query, dead).as_bytes());
+        assert_eq!(list_of("/t", &asked(false)), "/t/deliveries?status=5xx&cursor=c");
+        assert_eq!(list_of("/t", &asked(true)), "/t/dead-letters?status=5xx&cursor=c");
+        assert_eq!(list_of("/t", &Fields::default()), "/t/deliveries");
+    }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use askama::Template;
 use http::{Method, StatusCode};
-use posthorn_domain::Timestamp;
+use posthorn_domain::policy::Policy;
+use posthorn_domain::{Delivery, DeliveryFilter, StateKind, TenantId, Timestamp};
+use posthorn_store::{Listing, Order};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,7 +17,10 @@ use crate::frame::{Frame, Place, home};
 use crate::text::{self, Body};
 use crate::trouble::Trouble;
 use crate::visit::{Visit, page, see};
-use crate::words;
+use crate::{policy_words, signature_words, words};
+
+/// Deliveries that are looked at to find those that wait behind one.
+const BEHIND_MAX: usize = 500;
 
 #[derive(Deserialize)]
 struct Timeline {
@@ -98,6 +103,8 @@ struct Tried {
     number: u32,
     shown: Shown,
     request: Option<String>,
+    /// How large the body was, where that was kept.
+    size: Option<String>,
     response: Option<Body>,
     expunged: bool,
     detail: Option<String>,
@@ -121,6 +128,15 @@ struct DeliveryPage {
     tried: Option<Tried>,
     others: Vec<u32>,
     would_send: Option<String>,
+    would_size: Option<String>,
+    /// The profile, and what its schedule is.
+    policy: Option<(String, String)>,
+    /// What comes next.
+    next: String,
+    /// How many wait for it in its lane.
+    behind: Option<String>,
+    /// How a receiver checks the signature of an attempt.
+    verify: Vec<String>,
     retries: bool,
     cancels: bool,
 }
@@ -138,15 +154,20 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     let made: Vec<&Step> = timeline.steps.iter().filter(|step| step.step == "attempt").collect();
     let chosen =
         made.iter().rev().find(|step| wanted.is_none_or(|wanted| step.number == Some(wanted)));
-    let would_send = match chosen.is_some_and(|step| step.request.is_some()) {
+    let preview: Option<Value> = match chosen.is_some_and(|step| step.request.is_some()) {
         true => None,
         false => {
-            let preview: Option<Value> = visit
-                .find(&format!("/v1/deliveries/{id}/request?rebuild=true"))
-                .await
-                .unwrap_or(None);
-            preview.as_ref().map(request_text)
+            let path = format!("/v1/deliveries/{id}/request?rebuild=true");
+            visit.find(&path).await.unwrap_or(None)
         }
+    };
+    let would_send = preview.as_ref().map(request_text);
+    let view = visit.engine().catalog().subscription(tenant.id, whole.row.subscription).ok();
+    let policy = view.as_ref().and_then(|view| view.policy.as_ref().ok());
+    let stored = visit.engine().store().delivery(tenant.id, id).await.map_err(|_| Trouble::Away)?;
+    let behind = match &stored {
+        Some(stored) => behind(&visit, tenant.id, stored).await?,
+        None => None,
     };
     let (event_type, topic) = match event {
         Some(event) => (event.event_type, event.topic),
@@ -167,6 +188,14 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
         steps: timeline.steps.iter().map(|step| told(step, now)).collect(),
         tried: chosen.map(|step| tried(step)),
         others: made.iter().filter_map(|step| step.number).collect(),
+        would_size: preview.as_ref().and_then(body_size),
+        policy: view.as_ref().zip(policy).map(|(view, policy)| {
+            let schedule = policy_words::sentences(policy).swap_remove(0);
+            (view.subscription.profile.to_string(), schedule)
+        }),
+        next: next(&whole.row, policy.map(AsRef::as_ref), now),
+        verify: policy.map_or_else(Vec::new, |policy| signature_words::sentences(&policy.auth)),
+        behind,
         retries: state != "in_flight",
         cancels: matches!(state, "pending" | "in_flight"),
         base,
@@ -287,6 +316,7 @@ fn tried(step: &Step) -> Tried {
         number: step.number.unwrap_or_default(),
         shown: Shown::new(class, word),
         request: step.request.as_ref().map(request_text),
+        size: step.request.as_ref().and_then(body_size),
         response: step.response.as_ref().map(|response| Body::of(response.as_bytes())),
         expunged: step.response_expunged_at.is_some(),
         detail: step.detail.as_deref().map(text::visible),
@@ -313,6 +343,61 @@ pub(crate) fn request_text(request: &Value) -> String {
         out.push_str(&Body::of(body.as_bytes()).text);
     }
     text::visible(&out)
+}
+
+/// How large the body of a request is.
+fn body_size(request: &Value) -> Option<String> {
+    let kept = request.get("body_bytes").and_then(Value::as_u64);
+    let body = request.get("body").and_then(Value::as_str).map(|body| body.len() as u64);
+    kept.or(body).map(words::bytes)
+}
+
+/// What becomes of it from here, in words.
+fn next(row: &Row, policy: Option<&Policy>, now: Timestamp) -> String {
+    match row.state.as_str() {
+        "delivered" => "Nothing: it has arrived.".to_owned(),
+        "in_flight" => "The receiver's answer decides: an attempt is under way.".to_owned(),
+        "pending" => {
+            let due = match (row.due_at, row.waiting) {
+                (Some(at), _) if at > now => format!("The next attempt {}.", words::age(at, now)),
+                (_, Some(waiting)) => {
+                    format!("An attempt; it waits for {}.", words::waiting(waiting.reason.as_str()))
+                }
+                _ => "An attempt, at once.".to_owned(),
+            };
+            let last = policy.and_then(|policy| policy.schedule.max_attempts);
+            let given_up = match last {
+                Some(times) => format!(" It is given up after {times} attempts without success."),
+                None => String::new(),
+            };
+            format!("{due}{given_up}")
+        }
+        _ if policy.is_none() => "Nothing: its subscription is gone.".to_owned(),
+        _ => "Nothing by itself. A retry begins its schedule from the start.".to_owned(),
+    }
+}
+
+/// How many wait for a delivery in its lane, as far as a bounded look can tell.
+async fn behind(
+    visit: &Visit,
+    tenant: TenantId,
+    own: &Delivery,
+) -> Result<Option<String>, Trouble> {
+    if own.lane.is_none() {
+        return Ok(None);
+    }
+    let filter = DeliveryFilter {
+        subscription: Some(own.subscription),
+        state: Some(StateKind::Pending),
+        ..DeliveryFilter::default()
+    };
+    let listing = Listing { order: Order::OldestFirst, after: None, limit: BEHIND_MAX };
+    let page = visit.engine().store().deliveries(tenant, filter, listing).await;
+    let page = page.map_err(|_| Trouble::Away)?;
+    let waits =
+        |other: &&Delivery| other.lane == own.lane && other.seq > own.seq && other.is_parked();
+    let count = page.items.iter().filter(waits).count() as u64;
+    Ok((count > 0).then(|| super::matching::counted(count, !page.more)))
 }
 
 fn capital(text: &str) -> String {

@@ -9,19 +9,24 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use posthorn_domain::{EventId, SubscriptionId, Timestamp};
+use posthorn_store::EventTally;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::Answer;
 use super::deliveries::{self, Line, Row};
-use super::show::{Listed, Named, Pager, Time};
+use super::show::{Listed, Moment, Named, Pager, Shown, Time, moments};
+use super::typed::filtered;
 use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
 use crate::text::{self, Body};
 use crate::trouble::{Refusal, Trouble};
 use crate::visit::{Visit, page, see};
 use crate::words;
+
+/// Deliveries of one event that are counted for its row.
+const COUNTED_MAX: usize = 200;
 
 /// What the filter has fields for.
 const FILTER: [&str; 10] = [
@@ -87,6 +92,10 @@ struct EventLine {
     at: Time,
     later: Option<Time>,
     expunged: bool,
+    /// What became of its deliveries: a state, and how many; without those that there are none of.
+    became: Vec<Shown>,
+    /// Whether it has more than were counted.
+    more: bool,
 }
 
 #[derive(Template)]
@@ -101,6 +110,7 @@ struct EventsPage<'p> {
     publishes: bool,
     /// Whether nothing was ever published in this tenant.
     first: bool,
+    range: [Moment; 2],
     wrong: Option<(String, String)>,
 }
 
@@ -113,6 +123,12 @@ impl EventsPage<'_> {
         self.wrong.as_ref().is_some_and(|(field, _)| field == name)
     }
 
+    /// What is wrong with the id that was typed.
+    fn wrong_id(&self) -> Option<&str> {
+        let (field, text) = self.wrong.as_ref()?;
+        (field == "id").then_some(text.as_str())
+    }
+
     fn is_checked(&self, name: &str) -> bool {
         self.visit.query.is_checked(name)
     }
@@ -122,25 +138,31 @@ impl EventsPage<'_> {
 pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     let tenant = visit.tenant()?.clone();
     let base = home(&tenant);
-    // An id that was typed into the search field is opened at once.
-    if let Some(id) = visit.query.get("id") {
-        let id: EventId = id.parse().map_err(|_| Trouble::NotFound("event"))?;
-        return Ok(see(&format!("{base}/events/{id}")));
-    }
-    let wanted = visit.query.query(&[&FILTER[..], &["cursor"]].concat(), &[]);
-    let answer: Result<Listed<EventRow>, Trouble> =
-        visit.get(&format!("/v1/events?{wanted}")).await;
-    let (list, wrong) = match answer {
-        Ok(list) => (list, None),
-        Err(Trouble::Refused(refusal)) if refusal.status == 400 || refusal.status == 422 => {
-            let none =
-                Listed { items: Vec::new(), next: None, previous: None, scanned_until: None };
-            (none, Some((refusal.field.unwrap_or_default(), refusal.detail)))
+    let query = moments(&visit.query).split("type");
+    let (list, wrong) = match visit.query.get("id") {
+        // An id that was typed into the search field is opened at once.
+        Some(text) => {
+            if let Some(id) = found(&visit, text).await? {
+                return Ok(see(&format!("{base}/events/{id}")));
+            }
+            let wrong = match text.parse::<EventId>() {
+                Ok(_) => "There is no event with this id here.",
+                Err(_) => {
+                    "This is not the id of an event: those look like evt_01m7fzphbj0123456789abcdef."
+                }
+            };
+            (Listed::none(), Some(("id".to_owned(), wrong.to_owned())))
         }
-        Err(trouble) => return Err(trouble),
+        None => {
+            let wanted = query.query(&[&FILTER[..], &["cursor"]].concat(), &[]);
+            filtered(visit.get::<Listed<EventRow>>(&format!("/v1/events?{wanted}")).await)?
+        }
     };
     let now = visit.now();
     let counts = visit.engine().store().counts(Some(tenant.id)).await.map_err(|_| Trouble::Away)?;
+    let ids = list.items.iter().map(|row| row.id).collect();
+    let tallies = visit.engine().store().event_tallies(tenant.id, ids, COUNTED_MAX).await;
+    let tallies = tallies.map_err(|_| Trouble::Away)?;
     let topics = visit.engine().catalog().topics(tenant.id);
     let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let mut frame = Frame::new(&visit, Place::Events, "Events").await;
@@ -150,11 +172,12 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
         && visit.query.get("order") != Some("oldest");
     let html = EventsPage {
         frame,
-        pager: Pager::of(&list, &visit.query, &FILTER, now),
-        lines: list.items.iter().map(|row| event_line(row, now)).collect(),
+        range: Moment::range(&visit.query, wrong.as_ref()),
+        pager: Pager::of(&list, &query, &FILTER, now),
+        lines: list.items.iter().zip(&tallies).map(|row| event_line(row, now)).collect(),
         topics: topics.iter().take(200).map(|topic| topic.name.to_string()).collect(),
         publishes: visit.allows(posthorn_domain::Scope::Publish),
-        first: counts.events == 0,
+        first: counts.events == 0 && wrong.is_none(),
         visit: &visit,
         base,
         wrong,
@@ -162,7 +185,14 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     Ok(page(&visit.headers, status, html.render()?))
 }
 
-fn event_line(row: &EventRow, now: Timestamp) -> EventLine {
+/// The event with an id that was typed, if there is one.
+async fn found(visit: &Visit, text: &str) -> Result<Option<EventId>, Trouble> {
+    let Ok(id) = text.parse::<EventId>() else { return Ok(None) };
+    let event = visit.engine().store().event(visit.tenant()?.id, id).await;
+    Ok(event.map_err(|_| Trouble::Away)?.map(|event| event.id))
+}
+
+fn event_line((row, tally): (&EventRow, &EventTally), now: Timestamp) -> EventLine {
     EventLine {
         id: row.id.to_string(),
         short: words::short(&row.id.to_string()),
@@ -173,7 +203,23 @@ fn event_line(row: &EventRow, now: Timestamp) -> EventLine {
         at: Time::new(row.accepted_at, now),
         later: row.deliver_at.map(|at| Time::new(at, now)),
         expunged: row.expunged_at.is_some(),
+        became: became(tally),
+        more: tally.more,
     }
+}
+
+/// How many were delivered, wait, and are dead or cancelled.
+fn became(tally: &EventTally) -> Vec<Shown> {
+    let parts = [
+        ("good", tally.delivered, "delivered"),
+        ("wait", tally.pending, "waiting"),
+        ("bad", tally.dead, "dead"),
+        ("off", tally.cancelled, "cancelled"),
+    ];
+    let there = parts.into_iter().filter(|(_, count, _)| *count > 0);
+    there
+        .map(|(class, count, word)| Shown::new(class, format!("{} {word}", words::number(count))))
+        .collect()
 }
 
 #[derive(Template)]
@@ -193,6 +239,10 @@ struct EventPage {
     expunged: Option<Time>,
     attributes: Vec<(String, String)>,
     payload: Option<Body>,
+    /// The same, as it came.
+    raw: Option<Body>,
+    /// How many of its deliveries are dead letters.
+    failed: usize,
     lines: Vec<Line>,
     missed: Vec<(Named, Vec<String>)>,
     truncated: bool,
@@ -208,6 +258,8 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     let unread = |e: serde_json::Error| Trouble::Fault(format!("the event cannot be read: {e}"));
     let whole: Whole = serde_json::from_slice(&bytes).map_err(unread)?;
     let payload: Payload = serde_json::from_slice(&bytes).map_err(unread)?;
+    // As JSON within JSON it would lose what is around it.
+    let stored = visit.engine().store().event(tenant.id, id).await.map_err(|_| Trouble::Away)?;
     let now = visit.now();
     let event = &whole.event;
     let missed = whole.not_delivered.iter().map(|missed| {
@@ -235,6 +287,8 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
             .map(|(name, value)| (text::visible(name), text::visible(value)))
             .collect(),
         payload: payload_bytes(&payload).map(|bytes| Body::of(&bytes)),
+        raw: stored.filter(|_| event.expunged_at.is_none()).map(|own| Body::raw(&own.payload)),
+        failed: whole.deliveries.iter().filter(|row| row.state == "dead").count(),
         lines: whole
             .deliveries
             .iter()

@@ -1,19 +1,22 @@
-//! Bulk work and how far it is: jobs (replays, expunges, cancellations, deletions) and redrives of dead letters.
+//! Bulk work and how far it is: jobs (replays, expunges, retries, cancellations, deletions) and redrives of dead letters.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use askama::Template;
 use http::{Method, StatusCode};
-use posthorn_domain::{JobId, RedriveId, Timestamp};
+use posthorn_domain::{JobId, RedriveId, Span, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Answer;
 use super::dead_letters;
+use super::matching::pace;
 use super::show::{Listed, Pager, Shown, Time};
+use super::typed::{Wrong, refused};
 use crate::frame::{Frame, Place, home};
 use crate::text;
-use crate::trouble::{Refusal, Trouble};
+use crate::trouble::Trouble;
 use crate::visit::{Visit, page, see};
 use crate::words;
 
@@ -74,6 +77,7 @@ fn of_job(job: &Job, now: Timestamp) -> Work {
     let kind = match job.kind.as_deref() {
         Some("cancel") => "cancellation of deliveries".to_owned(),
         Some("forget") => "deletion of deliveries".to_owned(),
+        Some("retry") => "retry of deliveries".to_owned(),
         kind => kind.unwrap_or("job").replace('_', " "),
     };
     Work {
@@ -125,10 +129,16 @@ fn rate(done: u64, from: Timestamp, until: Timestamp) -> String {
     words::rate(done, millis)
 }
 
-/// A line of the audit log, as far as it says who.
+/// A line of the audit log, as far as it says who has started what.
 #[derive(Deserialize)]
 struct Started {
     actor: Actor,
+    object: Object,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    id: String,
 }
 
 #[derive(Deserialize)]
@@ -138,15 +148,30 @@ struct Actor {
     name: Option<String>,
 }
 
+impl Started {
+    fn by(self) -> String {
+        let Actor { kind, id, name } = self.actor;
+        let name = name.filter(|name| !name.is_empty()).or(id).unwrap_or_default();
+        text::line(&format!("{kind} {name}"), 60)
+    }
+}
+
 /// Who has started a redrive: the audit log knows.
 async fn starter(visit: &Visit, id: RedriveId) -> String {
     let path = format!("/v1/audit?object={id}&action=redrive.created&limit=1");
     let lines: Result<Listed<Started>, Trouble> = visit.get(&path).await;
     let line = lines.ok().and_then(|lines| lines.items.into_iter().next());
-    line.map_or_else(String::new, |Started { actor: Actor { kind, id, name } }| {
-        let name = name.filter(|name| !name.is_empty()).or(id).unwrap_or_default();
-        text::line(&format!("{kind} {name}"), 60)
-    })
+    line.map_or_else(String::new, Started::by)
+}
+
+/// The same for some redrives, newest first, in one question: nobody starts so many at once that it does not name them all.
+async fn starters(visit: &Visit, redrives: &[Redrive]) -> HashMap<String, String> {
+    let Some(newest) = redrives.first() else { return HashMap::new() };
+    let until = newest.created_at.plus(Span::from_secs(1));
+    let path = format!("/v1/audit?action=redrive.created&until={until}&limit=100");
+    let lines: Result<Listed<Started>, Trouble> = visit.get(&path).await;
+    let lines = lines.map_or_else(|_| Vec::new(), |lines| lines.items);
+    lines.into_iter().map(|line| (line.object.id.clone(), line.by())).collect()
 }
 
 #[derive(Template)]
@@ -156,6 +181,8 @@ struct JobsPage {
     base: String,
     works: Vec<Work>,
     pager: Pager,
+    /// Whether only redrives are listed.
+    redrives: bool,
 }
 
 #[derive(Template)]
@@ -166,19 +193,36 @@ struct JobPage {
     work: Work,
 }
 
-/// `GET …/jobs`: the newest redrives stand with the first page of jobs.
+/// A page of redrives, with who has started them.
+async fn redrives(visit: &Visit, query: &str) -> Result<(Vec<(Timestamp, Work)>, Pager), Trouble> {
+    let list: Listed<Redrive> = visit.get(&format!("/v1/redrives?{query}")).await?;
+    let now = visit.now();
+    let mut by = starters(visit, &list.items).await;
+    let work = |redrive: &Redrive| {
+        let by = by.remove(&redrive.id.to_string()).unwrap_or_default();
+        (redrive.created_at, Work { by, ..of_redrive(redrive, now) })
+    };
+    let works = list.items.iter().map(work).collect();
+    Ok((works, Pager::of(&list, &visit.query, &["kind"], now)))
+}
+
+/// `GET …/jobs`: the newest redrives stand with the first page of jobs, and all of them have a list of their own.
 pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     let tenant = visit.tenant()?.clone();
     let wanted = visit.query.query(&["cursor"], &[("limit", "25")]);
-    let jobs: Listed<Job> = visit.get(&format!("/v1/jobs?{wanted}")).await?;
+    let only_redrives = visit.query.get("kind") == Some("redrives");
     let now = visit.now();
-    let mut works: Vec<(Timestamp, Work)> =
-        jobs.items.iter().map(|job| (job.created_at, of_job(job, now))).collect();
-    if visit.query.get("cursor").is_none() {
-        let redrives: Listed<Redrive> = visit.get("/v1/redrives?limit=10").await?;
-        let redrives = redrives.items.iter();
-        works.extend(redrives.map(|redrive| (redrive.created_at, of_redrive(redrive, now))));
-    }
+    let (mut works, pager) = if only_redrives {
+        redrives(&visit, &wanted).await?
+    } else {
+        let jobs: Listed<Job> = visit.get(&format!("/v1/jobs?{wanted}")).await?;
+        let of = |job: &Job| (job.created_at, of_job(job, now));
+        let mut works: Vec<(Timestamp, Work)> = jobs.items.iter().map(of).collect();
+        if visit.query.get("cursor").is_none() {
+            works.extend(redrives(&visit, "limit=10").await?.0);
+        }
+        (works, Pager::of(&jobs, &visit.query, &[], now))
+    };
     works.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let html = JobsPage {
         frame: match visit.query.get("cursor") {
@@ -186,7 +230,8 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
             Some(_) => Frame::new(&visit, Place::Jobs, "Jobs").await,
         },
         base: home(&tenant),
-        pager: Pager::of(&jobs, &visit.query, &[], now),
+        pager,
+        redrives: only_redrives,
         works: works.into_iter().map(|(_, work)| work).collect(),
     };
     Ok(page(&visit.headers, StatusCode::OK, html.render()?))
@@ -256,6 +301,8 @@ struct RedrivePage {
     reason: String,
     pace: String,
     wrong: Option<String>,
+    /// What is wrong with the pace.
+    wrong_pace: Option<String>,
 }
 
 /// `GET …/dead-letters/redrive`: asks first, with the number.
@@ -263,7 +310,7 @@ pub(crate) async fn ask_redrive(visit: Arc<Visit>) -> Answer {
     confirm(&visit, None).await
 }
 
-async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
+async fn confirm(visit: &Visit, wrong: Option<Wrong>) -> Answer {
     let tenant = visit.tenant()?.clone();
     let base = home(&tenant);
     let typed = |name: &str| {
@@ -277,12 +324,15 @@ async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
     let (count, wrong) = match dead_letters::count(visit, (by.0.as_deref(), by.1.as_deref())).await
     {
         Ok(count) => (count, wrong),
-        Err(Trouble::Refused(refusal)) => ("0".to_owned(), wrong.or(Some(refusal.detail))),
-        Err(trouble) => return Err(trouble),
+        Err(trouble) => ("0".to_owned(), wrong.or(Some(refused(trouble)?))),
     };
     let id = subscription.parse().ok();
     let name = id.map(|id| super::show::Named::find(visit.engine(), tenant.id, id).name);
     let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let (wrong_pace, wrong) = match wrong {
+        Some((field, text)) if field == "per_second" => (Some(text), None),
+        wrong => (None, wrong.map(|(_, text)| text)),
+    };
     let html = RedrivePage {
         frame: Frame::new(visit, Place::DeadLetters, "Retry dead letters")
             .await
@@ -295,6 +345,7 @@ async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
         subscription,
         reason,
         wrong,
+        wrong_pace,
     };
     Ok(page(&visit.headers, status, html.render()?))
 }
@@ -308,17 +359,15 @@ pub(crate) async fn redrive(visit: Arc<Visit>) -> Answer {
             body.insert(name.to_owned(), json!(value));
         }
     }
-    match form.get("per_second").map(str::parse::<u32>) {
-        None => {}
-        Some(Ok(pace)) => drop(body.insert("per_second".to_owned(), json!(pace))),
-        Some(Err(_)) => return confirm(&visit, Some("the pace must be a number".to_owned())).await,
+    match pace(form) {
+        Ok(pace) => body.extend(pace.map(|pace| ("per_second".to_owned(), json!(pace)))),
+        Err(wrong) => return confirm(&visit, Some(wrong)).await,
     }
     let body = Value::Object(body);
     match visit.send::<Redrive>(Method::POST, "/v1/redrives", Some(&body)).await {
         Ok(made) => {
             Ok(see(&format!("{}/redrives/{}?done=started", home(visit.tenant()?), made.id)))
         }
-        Err(Trouble::Refused(Refusal { detail, .. })) => confirm(&visit, Some(detail)).await,
-        Err(trouble) => Err(trouble),
+        Err(trouble) => confirm(&visit, Some(refused(trouble)?)).await,
     }
 }

@@ -1,37 +1,27 @@
-//! What is done to all deliveries that match a filter, however many: a job, with the number asked first.
-//!
-//! Delivering again is a redrive or a replay, which select by less than the list does; so for some filters the page says why
-//! there is no such job. Cancelling and deleting take the filter of the list as it is.
+//! What is done to all deliveries that match a filter, however many: a job that takes the filter of the list as it is, with
+//! the number asked first.
 
 use std::sync::Arc;
 
 use askama::Template;
 use http::{Method, StatusCode};
-use posthorn_domain::{JobId, RedriveId};
+use posthorn_domain::JobId;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Answer;
 use super::bulk::Act;
-use super::dead_letters;
 use super::deliveries::FILTER;
-use super::show::Named;
+use super::show::{Named, moments};
+use super::typed::{Wrong, refused};
 use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
 use crate::trouble::Trouble;
 use crate::visit::{Visit, page, see};
 use crate::words;
 
-/// The job that does what a filter of the list means.
-#[derive(Debug, PartialEq)]
-enum Doing {
-    /// Dead letters, by subscription and reason.
-    Redrive,
-    /// Those of a time, failed or delivered: of one subscription, or of all.
-    Replay(&'static str),
-    /// Cancels or deletes what the filter means.
-    Move(&'static str),
-}
+/// Where the API does it.
+const BULK: &str = "/v1/deliveries/bulk";
 
 /// What somebody wants; of what waits most likely that it is not sent.
 fn chosen(query: &Fields) -> Act {
@@ -41,36 +31,23 @@ fn chosen(query: &Fields) -> Act {
     }
 }
 
-/// Which job means the same as a filter; or why none does.
-fn doing(query: &Fields) -> Result<Doing, &'static str> {
-    match chosen(query) {
-        Act::Retry => {}
-        act => return Ok(Doing::Move(act.name())),
-    }
-    let has = |name: &str| query.get(name).is_some();
-    if has("event") || has("status") || has("failure") {
-        return Err(
-            "A job selects by state, subscription, reason and time. This filter has an event, a status or a failure as well: \
-             leave that out, or select rows of the list.",
-        );
-    }
-    let timed = has("from") || has("until");
-    match (query.get("state"), has("reason"), timed) {
-        (Some("dead"), _, false) => Ok(Doing::Redrive),
-        (Some("dead"), false, true) => Ok(Doing::Replay("failed")),
-        (Some("delivered"), false, _) => Ok(Doing::Replay("delivered")),
-        (Some("dead"), true, true) => Err(
-            "A job selects dead letters by reason or by time, not by both. Leave one of them out.",
-        ),
-        (Some("pending" | "in_flight"), ..) => Err(
+/// The state that is meant: without one, and without a reason, what an act is for.
+fn state(query: &Fields) -> Option<&str> {
+    let usual = match (chosen(query), query.get("reason")) {
+        (Act::Retry, None) => Some("dead"),
+        (Act::Cancel, None) => Some("pending"),
+        _ => None,
+    };
+    query.get("state").or(usual)
+}
+
+/// Why there is no job that does it.
+fn why_not(query: &Fields) -> Option<&'static str> {
+    match (chosen(query), query.get("state")) {
+        (Act::Retry, Some("pending" | "in_flight")) => Some(
             "What waits is tried by its schedule anyway. To try some of it now, select rows of the list.",
         ),
-        (Some("cancelled"), ..) => {
-            Err("No job delivers cancelled ones again. Select rows of the list.")
-        }
-        _ => Err(
-            "Choose one of the states first: Dead, to retry what failed, or Delivered, to deliver again.",
-        ),
+        _ => None,
     }
 }
 
@@ -91,6 +68,8 @@ struct MatchingPage {
     pace: String,
     why_not: Option<&'static str>,
     wrong: Option<String>,
+    /// What is wrong with the pace.
+    wrong_pace: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -100,8 +79,8 @@ struct Count {
 }
 
 #[derive(Deserialize)]
-struct Made<T> {
-    id: T,
+struct Made {
+    id: JobId,
 }
 
 /// `GET …/deliveries/matching`: how many match, and what can be done to all of them.
@@ -113,8 +92,9 @@ pub(crate) async fn ask(visit: Arc<Visit>) -> Answer {
 fn meant(visit: &Visit) -> Result<String, Trouble> {
     let query = &visit.query;
     let tenant = visit.tenant()?;
-    let mut words = vec![match query.get("state") {
+    let mut words = vec![match state(query) {
         Some("dead") => "All dead letters".to_owned(),
+        Some("pending") => "All deliveries that wait or are under way".to_owned(),
         Some(state) => format!("All deliveries that are {}", state.replace('_', " ")),
         None => "All deliveries".to_owned(),
     }];
@@ -143,53 +123,41 @@ fn meant(visit: &Visit) -> Result<String, Trouble> {
 const CONDITIONS: [&str; 8] =
     ["event", "subscription", "state", "reason", "status", "failure", "from", "until"];
 
-/// The path and the body of the job, but for its pace.
-fn call(query: &Fields, doing: &Doing) -> (String, Map<String, Value>) {
-    let (wanted, more): (&[&str], _) = match doing {
-        Doing::Redrive => (&["subscription", "reason"], None),
-        Doing::Replay(what) => (&["from", "until"], Some(("status", *what))),
-        Doing::Move(act) => (&CONDITIONS, Some(("action", *act))),
-    };
+/// The body of the job, but for its pace.
+fn body(query: &Fields) -> Map<String, Value> {
+    let query = moments(query);
     let mut body = Map::new();
-    for name in wanted {
-        body.extend(query.get(name).map(|value| ((*name).to_owned(), json!(value))));
+    for name in CONDITIONS {
+        body.extend(query.get(name).map(|value| (name.to_owned(), json!(value))));
     }
-    body.extend(more.map(|(name, value)| (name.to_owned(), json!(value))));
-    let path = match (doing, query.get("subscription")) {
-        (Doing::Redrive, _) => "/v1/redrives".to_owned(),
-        (Doing::Move(_), _) => "/v1/deliveries/bulk".to_owned(),
-        (Doing::Replay(_), None) => "/v1/deliveries/resend".to_owned(),
-        (Doing::Replay(_), Some(id)) => {
-            let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
-            format!("/v1/subscriptions/{id}/replay")
-        }
-    };
-    (path, body)
+    body.extend(state(&query).map(|state| ("state".to_owned(), json!(state))));
+    body.insert("action".to_owned(), json!(chosen(&query).name()));
+    body
 }
 
 /// How many it would be.
-async fn count(visit: &Visit, doing: &Doing) -> Result<String, Trouble> {
-    if *doing == Doing::Redrive {
-        let by = (visit.query.get("subscription"), visit.query.get("reason"));
-        return dead_letters::count(visit, by).await;
-    }
-    let (path, body) = call(&visit.query, doing);
-    let body = Value::Object(body);
-    let found: Count = visit.send(Method::POST, &format!("{path}/count"), Some(&body)).await?;
+async fn count(visit: &Visit) -> Result<String, Trouble> {
+    let body = Value::Object(body(&visit.query));
+    let found: Count = visit.send(Method::POST, &format!("{BULK}/count"), Some(&body)).await?;
     Ok(counted(found.count, found.complete))
 }
 
-async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
+async fn confirm(visit: &Visit, wrong: Option<Wrong>) -> Answer {
     let base = home(visit.tenant()?);
-    let (mut wrong, mut number, mut why_not) = (wrong, None, None);
-    match doing(&visit.query) {
-        Err(why) => why_not = Some(why),
-        Ok(doing) => match count(visit, &doing).await {
+    let (mut wrong, mut number, why_not) = (wrong, None, why_not(&visit.query));
+    if why_not.is_none() {
+        match count(visit).await {
             Ok(found) => number = Some(found),
-            Err(Trouble::Refused(refusal)) => wrong = Some(refusal.detail),
-            Err(trouble) => return Err(trouble),
-        },
+            Err(trouble) => wrong = Some(refused(trouble)?),
+        }
     }
+    let (wrong_pace, wrong) = match wrong {
+        Some((field, text)) if field == "per_second" => (Some(text), None),
+        Some((field, text)) if field.is_empty() => (None, Some(text)),
+        Some((field, text)) => (None, Some(format!("{field}: {text}"))),
+        None => (None, None),
+    };
+    let bad = wrong.is_some() || wrong_pace.is_some();
     let act = chosen(&visit.query);
     let (would, class) = match act {
         Act::Retry => ("would be delivered again", "main-action"),
@@ -199,7 +167,7 @@ async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
     let acts = [(Act::Retry, "Retry"), (Act::Cancel, "Cancel"), (Act::Forget, "Delete")];
     let acts = acts
         .map(|(own, name)| (name, visit.query.query(&FILTER, &[("act", own.name())]), own == act));
-    let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let status = if bad { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let html = MatchingPage {
         frame: Frame::new(visit, Place::Deliveries, "All that match")
             .await
@@ -216,6 +184,7 @@ async fn confirm(visit: &Visit, wrong: Option<String>) -> Answer {
         count: number,
         why_not,
         wrong,
+        wrong_pace,
     };
     Ok(page(&visit.headers, status, html.render()?))
 }
@@ -227,31 +196,30 @@ pub(crate) fn counted(count: u64, complete: bool) -> String {
     }
 }
 
+/// The pace that was typed, if any.
+pub(crate) fn pace(form: &Fields) -> Result<Option<u32>, Wrong> {
+    match form.get("per_second").map(str::parse::<u32>) {
+        None => Ok(None),
+        Some(Ok(pace)) => Ok(Some(pace)),
+        Some(Err(_)) => Err(("per_second".to_owned(), "The pace must be a number.".to_owned())),
+    }
+}
+
 /// `POST …/deliveries/matching`.
 pub(crate) async fn start(visit: Arc<Visit>) -> Answer {
     let base = home(visit.tenant()?);
-    let pace = match visit.form.get("per_second").map(str::parse::<u32>) {
-        None => None,
-        Some(Ok(pace)) => Some(pace),
-        Some(Err(_)) => {
-            return confirm(&visit, Some("The pace must be a number.".to_owned())).await;
-        }
+    let pace = match pace(&visit.form) {
+        Ok(pace) => pace,
+        Err(wrong) => return confirm(&visit, Some(wrong)).await,
     };
-    let Ok(doing) = doing(&visit.query) else { return confirm(&visit, None).await };
-    let (path, mut body) = call(&visit.query, &doing);
+    if why_not(&visit.query).is_some() {
+        return confirm(&visit, None).await;
+    }
+    let mut body = body(&visit.query);
     body.extend(pace.map(|pace| ("per_second".to_owned(), json!(pace))));
-    let body = Value::Object(body);
-    let made = if doing == Doing::Redrive {
-        let made = visit.send::<Made<RedriveId>>(Method::POST, &path, Some(&body)).await;
-        made.map(|made| format!("{base}/redrives/{}?done=started", made.id))
-    } else {
-        let made = visit.send::<Made<JobId>>(Method::POST, &path, Some(&body)).await;
-        made.map(|made| format!("{base}/jobs/{}?done=started", made.id))
-    };
-    match made {
-        Ok(place) => Ok(see(&place)),
-        Err(Trouble::Refused(refusal)) => confirm(&visit, Some(refusal.detail)).await,
-        Err(trouble) => Err(trouble),
+    match visit.send::<Made>(Method::POST, BULK, Some(&Value::Object(body))).await {
+        Ok(made) => Ok(see(&format!("{base}/jobs/{}?done=started", made.id))),
+        Err(trouble) => confirm(&visit, Some(refused(trouble)?)).await,
     }
 }
 
@@ -260,41 +228,42 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(query: &str, wanted: Option<&Doing>) {
-        assert_eq!(doing(&Fields::parse(query.as_bytes())).ok().as_ref(), wanted, "{query}");
+    fn check(query: &str, act: &str, possible: bool) {
+        let query = Fields::parse(query.as_bytes());
+        assert_eq!(
+            (chosen(&query).name(), why_not(&query).is_none()),
+            (act, possible),
+            "{query:?}"
+        );
     }
 
     #[test]
-    fn a_filter_becomes_a_job_only_where_both_mean_the_same() {
-        check("state=dead", Some(&Doing::Redrive));
-        check("state=dead&subscription=x&reason=exhausted", Some(&Doing::Redrive));
-        check("state=dead&from=2026-01-01T00:00:00Z", Some(&Doing::Replay("failed")));
-        check("state=delivered&until=2026-01-01T00:00:00Z", Some(&Doing::Replay("delivered")));
-        check("state=pending", Some(&Doing::Move("cancel")));
-        for none in [
-            "",
-            "state=pending&act=retry",
-            "state=cancelled",
-            "state=dead&status=5xx",
-            "state=dead&event=x",
+    fn every_filter_is_a_job_but_for_retries_of_what_waits() {
+        for any in ["", "state=dead", "state=delivered", "state=dead&status=503&event=x&from=y"] {
+            check(any, "retry", true);
+            check(&format!("{any}&act=cancel"), "cancel", true);
+            check(&format!("{any}&act=forget"), "forget", true);
+        }
+        check("state=pending", "cancel", true);
+        check("state=pending&act=retry", "retry", false);
+        check("state=in_flight&act=retry", "retry", false);
+    }
+
+    #[test]
+    fn a_job_gets_every_condition_of_the_list() {
+        let query = Fields::parse(
+            b"act=cancel&state=dead&status=5xx&order=oldest&event=&reason=gate&from=2026-11-17T10%3A00",
+        );
+        let wanted = json!({"action": "cancel", "state": "dead", "status": "5xx", "reason": "gate",
+                            "from": "2026-11-17T10:00:00.000Z"});
+        assert_eq!(Value::Object(body(&query)), wanted);
+        for (query, wanted) in [
+            ("", json!({"action": "retry", "state": "dead"})),
+            ("reason=operator", json!({"action": "retry", "reason": "operator"})),
+            ("act=cancel", json!({"action": "cancel", "state": "pending"})),
+            ("act=forget", json!({"action": "forget"})),
         ] {
-            check(none, None);
+            assert_eq!(Value::Object(body(&Fields::parse(query.as_bytes()))), wanted, "{query}");
         }
-        check("state=dead&reason=exhausted&from=2026-01-01T00:00:00Z", None);
-        for any in ["", "state=pending", "state=dead&status=5xx&event=x"] {
-            check(&format!("{any}&act=cancel"), Some(&Doing::Move("cancel")));
-            check(&format!("{any}&act=forget"), Some(&Doing::Move("forget")));
-        }
-    }
-
-    #[test]
-    fn a_job_that_cancels_gets_every_condition_of_the_list() {
-        let query =
-            Fields::parse(b"act=cancel&state=dead&status=5xx&order=oldest&event=&reason=gate");
-        let (path, body) = call(&query, &Doing::Move("cancel"));
-        assert_eq!(path, "/v1/deliveries/bulk");
-        let wanted =
-            json!({"action": "cancel", "state": "dead", "status": "5xx", "reason": "gate"});
-        assert_eq!(Value::Object(body), wanted);
     }
 }

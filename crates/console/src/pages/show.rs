@@ -16,6 +16,13 @@ pub(crate) struct Listed<T> {
     pub(crate) scanned_until: Option<Timestamp>,
 }
 
+impl<T> Listed<T> {
+    /// One with nothing in it.
+    pub(crate) const fn none() -> Self {
+        Self { items: Vec::new(), next: None, previous: None, scanned_until: None }
+    }
+}
+
 /// The links to the pages of a list before and after this one.
 pub(crate) struct Pager {
     pub(crate) previous: Option<String>,
@@ -46,6 +53,57 @@ pub(crate) struct Time {
 impl Time {
     pub(crate) fn new(at: Timestamp, now: Timestamp) -> Self {
         Self { iso: at.to_string(), exact: words::moment(at), age: words::age(at, now) }
+    }
+}
+
+/// A time that was typed, as the API reads it. What a field for times sends has no zone: it is in UTC, as the page says beside it.
+/// What is no time stays as it is, so that the API can say so.
+pub(crate) fn moment(typed: &str) -> String {
+    let typed = typed.trim();
+    if typed.is_empty() || typed.parse::<Timestamp>().is_ok() {
+        return typed.to_owned();
+    }
+    let zoned = [format!("{typed}Z"), format!("{typed}:00Z")];
+    let read = zoned.iter().find_map(|text| text.parse::<Timestamp>().ok());
+    read.map_or_else(|| typed.to_owned(), |at| at.to_string())
+}
+
+/// The same for the range of a filter.
+pub(crate) fn moments(query: &Fields) -> Fields {
+    query.rewritten(&["from", "until"], moment)
+}
+
+/// A field for a time of a filter.
+pub(crate) struct Moment {
+    pub(crate) name: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) value: String,
+    pub(crate) wrong: bool,
+}
+
+impl Moment {
+    /// With what was typed. What a field for times cannot show, because it is none or has fractions of a second, stands in one for texts.
+    pub(crate) fn new(name: &'static str, label: &'static str, typed: &str, wrong: bool) -> Self {
+        let typed = typed.trim();
+        let read = moment(typed).parse::<Timestamp>().ok();
+        let whole = read.filter(|at| at.as_millis() % 1_000 == 0);
+        let shown = whole.and_then(|at| at.to_string().get(..19).map(str::to_owned));
+        let (kind, value) = match shown {
+            Some(value) => ("datetime-local", value),
+            None if typed.is_empty() => ("datetime-local", String::new()),
+            None => ("text", typed.to_owned()),
+        };
+        Self { name, label, kind, value, wrong }
+    }
+
+    /// The two of a range.
+    pub(crate) fn range(query: &Fields, wrong: Option<&(String, String)>) -> [Self; 2] {
+        let of = |name, label| {
+            let wrong = wrong.is_some_and(|(field, _)| field == name);
+            Self::new(name, label, query.typed(name), wrong)
+        };
+        [of("from", "From (UTC)"), of("until", "Until (UTC)")]
     }
 }
 
@@ -124,5 +182,41 @@ pub(crate) fn place(destination: &posthorn_domain::Destination) -> String {
         }
         Destination::Push(_) => "a browser here".to_owned(),
         Destination::PushService(target) => crate::text::line(&target.origin, 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_and_without_a_zone() {
+        assert_eq!(moment("2026-11-17T10:30"), "2026-11-17T10:30:00.000Z");
+        assert_eq!(moment(" 2026-11-17T10:30:05 "), "2026-11-17T10:30:05.000Z");
+        for same in ["2026-11-17T10:30:05+01:00", "2026-11-17T10:30:05.5Z", "yesterday", ""] {
+            assert_eq!(moment(same), same);
+        }
+        let query = Fields::parse(b"from=2026-11-17T10%3A30&until=no&order=2026-11-17T10%3A30");
+        let query = moments(&query);
+        assert_eq!(query.get("from"), Some("2026-11-17T10:30:00.000Z"));
+        assert_eq!(
+            (query.get("until"), query.get("order")),
+            (Some("no"), Some("2026-11-17T10:30"))
+        );
+    }
+
+    #[test]
+    fn a_field_for_times_shows_what_was_typed() {
+        let field = |typed| {
+            let Moment { kind, value, .. } = Moment::new("from", "From", typed, false);
+            (kind, value)
+        };
+        let time = |value: &str| ("datetime-local", value.to_owned());
+        assert_eq!(field(""), time(""));
+        assert_eq!(field("2026-11-17T10:30"), time("2026-11-17T10:30:00"));
+        assert_eq!(field("2026-11-17T10:30:05+01:00"), time("2026-11-17T09:30:05"), "in UTC");
+        for text in ["yesterday", "2026-11-17T10:30:05.500Z"] {
+            assert_eq!(field(text), ("text", text.to_owned()));
+        }
     }
 }

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::Answer;
 use super::deliveries::{self, Row};
 use super::overview::Range;
-use super::show::{Listed, Shown, Time, place};
-use super::subscriptions::{Given, SecretPage, changed, last_failure, settings, wants};
+use super::show::{Listed, Moment, Shown, Time, moments, place};
+use super::subscriptions::{self, Given, SecretPage, changed, last_failure, wants};
 use crate::chart::Bars;
 use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
@@ -114,6 +114,8 @@ struct SubscriptionPage<'p> {
     public_keys: Vec<(String, String, Option<Time>)>,
     last_failure: Option<Time>,
     ranges: Vec<(&'static str, &'static str, bool)>,
+    profiles: Vec<String>,
+    times: [Moment; 2],
 }
 
 impl SubscriptionPage<'_> {
@@ -124,8 +126,7 @@ impl SubscriptionPage<'_> {
 
     /// What was typed in a field, or what it is now.
     fn now<'v>(&'v self, name: &str, now: &'v str) -> &'v str {
-        let typed = self.typed.typed(name);
-        if typed.is_empty() { now } else { typed }
+        if self.typed.has(name) { self.typed.typed(name) } else { now }
     }
 }
 
@@ -166,6 +167,7 @@ async fn render(visit: &Visit, also: Also, live: bool) -> Answer {
     let scope = RollupScope::Subscription(id);
     let series = visit.engine().series(scope, range.step, from, now).await?;
     let view = visit.engine().catalog().subscription(tenant.id, id)?;
+    let profiles = visit.engine().catalog().profiles(tenant.id);
     let (made, changed) = changed(&given, now);
     let pretty = |value: &Value| text::indented(&value.to_string());
     let status = if also.wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
@@ -190,6 +192,8 @@ async fn render(visit: &Visit, also: Also, live: bool) -> Answer {
         public_keys: keys.collect(),
         last_failure: last_failure(&series).map(|at| Time::new(at, now)),
         ranges: range.switch(),
+        profiles: profiles.iter().map(|profile| profile.name.to_string()).collect(),
+        times: Moment::range(&visit.form, also.wrong.as_ref()),
         id: id.to_string(),
         shown: Shown::subscription(&given.status, given.failing_since.is_some()),
         reason: given.status_reason.as_deref().map(text::visible),
@@ -268,7 +272,13 @@ async fn act(visit: &Visit, what: &str, done: &str) -> Answer {
     let id = named(visit)?;
     let path = format!("/v1/subscriptions/{id}/{what}");
     visit.send_bytes(Method::POST, &path, None).await?;
-    Ok(see(&format!("{}/subscriptions/{id}?done={done}", home(visit.tenant()?))))
+    let base = home(visit.tenant()?);
+    // Whoever did it in a row of the list goes on there.
+    let Some(back) = visit.form.get("back") else {
+        return Ok(see(&format!("{base}/subscriptions/{id}?done={done}")));
+    };
+    let query = Fields::parse(back.as_bytes()).query(&subscriptions::LIST, &[("done", done)]);
+    Ok(see(&format!("{base}/subscriptions?{query}")))
 }
 
 /// `POST …/subscriptions/{id}/pause`.
@@ -341,7 +351,7 @@ pub(crate) async fn rotate(visit: Arc<Visit>) -> Answer {
 /// `POST …/subscriptions/{id}/change`.
 pub(crate) async fn change(visit: Arc<Visit>) -> Answer {
     let id = named(&visit)?;
-    let body = match settings(&visit.form) {
+    let body = match subscriptions::change(&visit.form) {
         Ok(body) => body,
         Err(wrong) => return show(&visit, Also { wrong: Some(wrong), ..Also::default() }).await,
     };
@@ -361,7 +371,7 @@ pub(crate) async fn change(visit: Arc<Visit>) -> Answer {
 /// `POST …/subscriptions/{id}/replay`: counts first, and starts a job when told to.
 pub(crate) async fn replay(visit: Arc<Visit>) -> Answer {
     let id = named(&visit)?;
-    let form = &visit.form;
+    let form = moments(&visit.form);
     let mut body = Map::new();
     for name in ["from", "until", "status"] {
         if let Some(value) = form.get(name) {

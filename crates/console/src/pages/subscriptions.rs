@@ -65,6 +65,7 @@ struct Line {
     place: String,
     wants: String,
     shown: Shown,
+    paused: bool,
     reason: Option<String>,
     bars: Bars,
     success: String,
@@ -84,6 +85,8 @@ struct SubscriptionsPage<'p> {
     pager: Pager,
     ranges: Vec<(&'static str, &'static str, bool)>,
     range: &'static str,
+    /// This list, for whoever acts on a row.
+    back: String,
 }
 
 impl SubscriptionsPage<'_> {
@@ -91,6 +94,9 @@ impl SubscriptionsPage<'_> {
         self.visit.query.typed(name)
     }
 }
+
+/// What the list has fields for, and which page of it.
+pub(crate) const LIST: [&str; 3] = ["name", "range", "cursor"];
 
 /// `GET …/subscriptions`.
 pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
@@ -117,6 +123,7 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
             place: view.map_or_else(String::new, |view| place(&view.subscription.destination)),
             wants: wants(&given.filter),
             shown: Shown::subscription(&given.status, given.failing_since.is_some()),
+            paused: given.status != "active",
             reason: given.status_reason.as_deref().map(|reason| text::line(reason, 120)),
             bars: Bars::of(&series),
             success: words::percent(all.attempts().saturating_sub(failed), all.attempts()),
@@ -132,6 +139,7 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
         frame: Frame::new(&visit, Place::Subscriptions, "Subscriptions").await.live(),
         ranges: range.switch(),
         range: range.name,
+        back: visit.query.query(&LIST, &[("back", "list")]),
         base: home(&tenant),
         pager: Pager::of(&list, &visit.query, &["name", "range"], now),
         visit: &visit,
@@ -142,9 +150,12 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
 
 /// What a filter wants, in a few words.
 pub(crate) fn wants(filter: &Value) -> String {
-    let groups = filter.get("any_of").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    if groups.is_empty() {
+    let Some(groups) = filter.get("any_of").and_then(Value::as_array) else {
         return "everything".to_owned();
+    };
+    // One of none cannot match.
+    if groups.is_empty() {
+        return "nothing".to_owned();
     }
     let texts = |group: &Value, name: &str| -> Vec<String> {
         let list = group.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -253,6 +264,21 @@ pub(crate) async fn create(visit: Arc<Visit>) -> Answer {
     }
 }
 
+/// What was typed to change one, as the API wants it. What a field of the form was emptied of is taken away.
+pub(crate) fn change(form: &Fields) -> Result<Value, (String, String)> {
+    let mut body = settings(form)?;
+    if let Value::Object(body) = &mut body {
+        for (name, nothing) in
+            [("name", Value::Null), ("description", json!("")), ("policy", Value::Null)]
+        {
+            if form.has(name) {
+                body.entry(name).or_insert(nothing);
+            }
+        }
+    }
+    Ok(body)
+}
+
 /// What was typed, as the API wants it; or the field that cannot be read, and why.
 pub(crate) fn settings(form: &Fields) -> Result<Value, (String, String)> {
     let mut body = Map::new();
@@ -297,6 +323,8 @@ mod tests {
     #[test]
     fn filters_are_told_in_words() {
         assert_eq!(wants(&json!({})), "everything");
+        assert_eq!(wants(&json!({"any_of": []})), "nothing");
+        assert_eq!(wants(&json!({"any_of": [{}]})), "any event");
         assert_eq!(wants(&json!({"any_of": [{"topics": ["orders"]}]})), "orders");
         let two =
             json!({"any_of": [{"types": ["a.b", "a.c"]}, {"topics": ["x"], "conditions": []}]});
@@ -312,5 +340,12 @@ mod tests {
         let typed = Fields::parse(b"topics=ignored&filter=%7B%22any_of%22%3A%5B%5D%7D");
         assert_eq!(settings(&typed).unwrap(), json!({"filter": {"any_of": []}}));
         assert_eq!(settings(&Fields::parse(b"policy=%7B")).unwrap_err().0, "policy");
+        let emptied = Fields::parse(b"name=&description=+&policy=&url=&profile=");
+        let wanted = json!({"name": null, "description": "", "policy": null});
+        assert_eq!(change(&emptied).unwrap(), wanted);
+        assert_eq!(
+            change(&Fields::parse(b"url=https%3A%2F%2Fx")).unwrap(),
+            json!({"url": "https://x"})
+        );
     }
 }

@@ -68,8 +68,8 @@ fn subscribers(visit: &Visit, tenant: TenantId, topic: &str) -> Vec<(Named, Show
     let found = all.iter().filter_map(|view| {
         let groups = &view.subscription.filter.any_of;
         let named = groups.iter().any(|group| group.topics.iter().any(|own| own.as_str() == topic));
-        // No group at all is everything, as is a group that names no topic.
-        let open = groups.is_empty() || groups.iter().any(|group| group.topics.is_empty());
+        // A group that names no topic wants them all. Without any group, nothing is wanted.
+        let open = groups.iter().any(|group| group.topics.is_empty());
         if !named && !open {
             return None;
         }
@@ -130,7 +130,7 @@ fn counts(visit: &Visit, tenant: TenantId) -> Counts {
     let mut counts = Counts { named: std::collections::HashMap::new(), open: 0 };
     for view in visit.engine().catalog().subscriptions(tenant) {
         let groups = &view.subscription.filter.any_of;
-        if groups.is_empty() || groups.iter().any(|group| group.topics.is_empty()) {
+        if groups.iter().any(|group| group.topics.is_empty()) {
             counts.open += 1;
             continue;
         }

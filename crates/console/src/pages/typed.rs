@@ -87,9 +87,7 @@ pub(crate) fn filtered<T>(
     match answer {
         Ok(list) => Ok((list, None)),
         Err(Trouble::Refused(Refusal { status: 400 | 404 | 422, field, detail, .. })) => {
-            let none =
-                Listed { items: Vec::new(), next: None, previous: None, scanned_until: None };
-            Ok((none, Some((field.unwrap_or_default(), detail))))
+            Ok((Listed::none(), Some((field.unwrap_or_default(), detail))))
         }
         Err(trouble) => Err(trouble),
     }

@@ -12,7 +12,7 @@ use crate::harness::{Browser, Site};
 const HOME: &str = "/console/t/acme";
 
 /// A tenant with one receiver that works, one that fails, and three events for both.
-async fn furnish(site: &Site) -> Browser {
+pub(crate) async fn furnish(site: &Site) -> Browser {
     let name = TopicName::new("orders").unwrap();
     site.engine
         .put_topic(site.acme, name, String::new(), Vec::new(), Labels::default())
@@ -73,7 +73,26 @@ async fn selected_rows_are_asked_about_before_anything_is_done() {
         (0..101).map(|n| ("delivery".to_owned(), format!("dlv_{n:026}"))).collect();
     let many: Vec<(&str, &str)> =
         many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    acme.submit(&path, &many).await.expect(500);
+    let filtered = format!("{path}?status=5xx&state=dead");
+    let html = acme.submit(&filtered, &many).await.expect(400);
+    assert!(html.contains("101 rows are selected, and at most 100 can be at once."), "{html}");
+    let all = format!("{HOME}/deliveries/matching?status=5xx&#38;state=dead&#38;act=retry");
+    assert!(
+        html.contains(&format!("href=\"{HOME}/deliveries?status=5xx&#38;state=dead\"")),
+        "{html}"
+    );
+    assert!(html.contains(">All that match</a>") && html.contains(&all), "{html}");
+    // Whoever acts on some rows comes back to the list as it was.
+    let html = acme.get(&format!("{HOME}/dead-letters?status=5xx")).await.expect(200);
+    let action =
+        html.split(&format!("action=\"{path}?")).nth(1).unwrap().split('"').next().unwrap();
+    let action = format!("{path}?{}", action.replace("&#38;", "&"));
+    let back = format!("href=\"{HOME}/dead-letters?status=5xx\"");
+    let rest = [("delivery", dead[2].as_str()), ("act", "retry")];
+    assert!(acme.submit(&action, &rest).await.expect(200).contains(&back));
+    let rest = [&rest[..], &[("sure", "1")]].concat();
+    let html = acme.submit(&action, &rest).await.expect(200);
+    assert!(html.contains("1 was tried again.") && html.contains(&back), "{html}");
     // Somebody who may only look has neither boxes nor buttons.
     let reader = site.of_acme(&[Scope::Read]).await;
     let html = reader.get(&format!("{HOME}/deliveries")).await.expect(200);
@@ -88,12 +107,18 @@ async fn all_that_match_become_a_job_with_the_count_first() {
     assert!(html.contains("<strong>3</strong> would be delivered again"), "{html}");
     let path = format!("{HOME}/deliveries/matching?state=dead");
     let html = acme.submit(&path, &[("per_second", "many")]).await.expect(400);
-    assert!(html.contains("The pace must be a number."), "{html}");
+    assert!(
+        html.contains("id=\"w-pace\" role=\"alert\">The pace must be a number.</p>")
+            && html.contains("aria-describedby=\"w-pace\""),
+        "beside its field: {html}"
+    );
     let place = acme.submit(&path, &[("per_second", "50")]).await.leads();
-    assert!(place.starts_with(&format!("{HOME}/redrives/rdr_")), "{place}");
+    assert!(place.starts_with(&format!("{HOME}/jobs/job_")), "{place}");
     let html = acme.get(&place).await.expect(200);
-    assert!(html.contains("3 of 3 put back") && html.contains("at most 50 a second"), "{html}");
-    assert!(html.contains("<dt>By</dt><dd>session a key</dd>"), "who has started it: {html}");
+    assert!(html.contains("Retry of deliveries") && html.contains("3 done"), "{html}");
+    assert!(html.contains("at most 50 a second"), "{html}");
+    assert!(html.contains("<dt>By</dt>"), "who has started it: {html}");
+    site.settles(3, 3).await;
 
     let path = format!("{HOME}/deliveries/matching?state=delivered&subscription=works");
     let html = acme.get(&path).await.expect(200);
@@ -101,11 +126,23 @@ async fn all_that_match_become_a_job_with_the_count_first() {
     assert!(html.contains("<strong>3</strong> would be delivered again"), "{html}");
     let place = acme.submit(&path, &[]).await.leads();
     assert!(place.starts_with(&format!("{HOME}/jobs/job_")), "{place}");
-    let html =
-        acme.get(&format!("{HOME}/deliveries/matching?state=dead&status=5xx")).await.expect(200);
-    assert!(html.contains("leave that out") && !html.contains("Start the job"), "{html}");
+    for (filter, count) in [
+        ("status=503", 3),
+        ("state=dead&status=5xx&reason=exhausted&from=2026-01-01T00:00", 3),
+        ("status=404", 0),
+        ("state=dead&until=2026-01-01T00:00:00Z", 0),
+    ] {
+        let path = format!("{HOME}/deliveries/matching?{filter}");
+        let html = acme.get(&path).await.expect(200);
+        assert!(html.contains("All dead letters"), "{html}");
+        let said = format!("<strong>{count}</strong> would be delivered again");
+        assert!(html.contains(&said) && html.contains("Start the job"), "{filter}: {html}");
+    }
+    let waits = format!("{HOME}/deliveries/matching?state=pending&act=retry");
+    let html = acme.get(&waits).await.expect(200);
+    assert!(html.contains("tried by its schedule") && !html.contains("Start the job"), "{html}");
     let html = acme.get(&format!("{HOME}/deliveries/matching?state=dead&subscription=no")).await;
-    assert!(html.expect(400).contains("There is no such subscription."));
+    assert!(html.expect(400).contains("no subscription has this id or name"));
 }
 
 #[tokio::test]
@@ -153,6 +190,21 @@ async fn dead_letters_stand_in_groups_that_can_be_retried() {
     );
     let html = acme.get(&format!("{HOME}/dead-letters/redrive?reason=nonsense")).await.expect(400);
     assert!(html.contains("No dead letter has this reason."), "{html}");
+    let path = format!("{HOME}/dead-letters/redrive");
+    let html = acme.submit(&path, &[("per_second", "many")]).await.expect(400);
+    assert!(html.contains("id=\"w-pace\" role=\"alert\">The pace must be a number.</p>"), "{html}");
+    let place = acme.submit(&path, &[("per_second", "50")]).await.leads();
+    assert!(place.starts_with(&format!("{HOME}/redrives/rdr_")), "{place}");
+    let html = acme.get(&place).await.expect(200);
+    assert!(html.contains("3 of 3 put back") && html.contains("at most 50 a second"), "{html}");
+    assert!(html.contains("<dt>By</dt><dd>session a key</dd>"), "who has started it: {html}");
+    // All of a filter are all of that filter.
+    site.settles(3, 3).await;
+    let html = acme.get(&format!("{HOME}/dead-letters?status=503")).await.expect(200);
+    let all = format!(
+        "class=\"button main-action\" href=\"{HOME}/deliveries/matching?status=503&#38;state=dead&#38;act=retry\""
+    );
+    assert!(html.contains(&all), "{html}");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod certificates;
 mod event_types;
 mod guarding;
 mod harness;
+mod lists;
 mod live;
 mod looking;
 mod managing;

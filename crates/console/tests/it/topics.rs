@@ -22,7 +22,8 @@ async fn a_topic_shows_its_attributes_its_subscribers_and_its_latest_events() {
     };
     subscribe("one", json!({"any_of": [{"topics": ["orders"]}, {"topics": ["orders"]}]})).await;
     subscribe("elsewhere", json!({"any_of": [{"topics": ["a/b"]}]})).await;
-    subscribe("everything", json!({"any_of": []})).await;
+    subscribe("everything", json!({"any_of": [{}]})).await;
+    subscribe("nothing", json!({"any_of": []})).await;
     let event = json!({"topic": "orders", "type": "order.paid", "payload": 1});
     let event = ask("POST", "/v1/events", event).await;
 

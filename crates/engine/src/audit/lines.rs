@@ -229,6 +229,7 @@ pub(crate) fn job_detail(job: &Job) -> Map<String, Value> {
         JobWork::Deliver { subscription, .. } => ("deliver", Some(*subscription), None),
         JobWork::Cancel { deliveries } => ("cancel", deliveries.subscription, None),
         JobWork::Forget { deliveries } => ("forget", deliveries.subscription, None),
+        JobWork::Retry { deliveries } => ("retry", deliveries.subscription, None),
         JobWork::DeleteTenant => ("delete_tenant", None, None),
     };
     let mut detail = Map::new();

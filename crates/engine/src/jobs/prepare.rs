@@ -36,7 +36,7 @@ use crate::quotas::Quotas;
 
 /// Rows that one bite looks at; more only when an index does not serve what is asked for.
 pub(crate) const BITE: usize = 200;
-/// Deliveries that one bite cancels or forgets: each takes a store several steps, in a transaction that others wait for.
+/// Deliveries that one bite cancels, forgets or tries again: each takes a store several steps, in a transaction that others wait for.
 const MOVES_MAX: usize = 50;
 /// Deliveries that the events of one bite may have, all together.
 const LISTED_MAX: usize = 5_000;
@@ -199,7 +199,7 @@ impl Jobs {
                 all.expunges = Some(Expunges { events: Vec::new(), responses: *responses });
                 None
             }
-            JobWork::Cancel { .. } | JobWork::Forget { .. } => {
+            JobWork::Cancel { .. } | JobWork::Forget { .. } | JobWork::Retry { .. } => {
                 let chosen = job.work.moves();
                 let moves = |(wish, filter): (Wish, &DeliveryFilter)| Moves {
                     wish,
@@ -284,6 +284,25 @@ impl Jobs {
                 let deeds = page.items.iter().take(way.deeds);
                 let decided = deeds.map(|found| Some(Deed::Move(found.id, found.event)));
                 Ok((Looked::of(&page), decided.collect()))
+            }
+            // Places do not change, and the job stands behind each that it has tried: so none is tried twice, however often
+            // it fails meanwhile.
+            JobWork::Retry { deliveries } => {
+                let page =
+                    self.store.deliveries(job.tenant, deliveries.clone(), way.listing).await?;
+                let whose = page.items.iter().map(|delivery| delivery.subscription).collect();
+                let views = self.views(job.tenant, whose).await?;
+                let (mut decided, mut wanted) = (Vec::new(), 0);
+                for found in &page.items {
+                    if wanted == way.deeds {
+                        break;
+                    }
+                    // To somebody who is gone nothing is sent.
+                    let is_there = views.contains_key(&found.subscription);
+                    wanted += usize::from(is_there);
+                    decided.push(is_there.then_some(Deed::Move(found.id, found.event)));
+                }
+                Ok((Looked::of(&page), decided))
             }
             JobWork::Replay { subscription, events, status } => match (way.view, status) {
                 (Some(view), ReplayStatus::All | ReplayStatus::Missed) => {

@@ -158,6 +158,7 @@ impl Fact {
             JobWork::Deliver { subscription, .. } => ("deliver", Some(*subscription)),
             JobWork::Cancel { deliveries } => ("cancel", deliveries.subscription),
             JobWork::Forget { deliveries } => ("forget", deliveries.subscription),
+            JobWork::Retry { deliveries } => ("retry", deliveries.subscription),
             JobWork::DeleteTenant => ("delete_tenant", None),
         };
         fact.about("kind", kind.to_owned());

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Clock, Job, JobId, JobState, JobWork, Labels, RedriveFilter, RedriveState, ReplayStatus,
-    Selection, Subscription, SubscriptionId, TenantId, Timestamp, TopicName,
+    Clock, DeliveryFilter, Job, JobId, JobState, JobWork, Labels, OutcomeFilter, RedriveFilter,
+    RedriveState, ReplayStatus, Selection, Subscription, SubscriptionId, TenantId, Timestamp,
+    TopicName,
 };
-use posthorn_engine::{Engine, NewReplay, NewSubscription, ReplayCount};
+use posthorn_engine::{Engine, NewBulk, NewReplay, NewSubscription, ReplayCount};
 use posthorn_store::{CatalogChange, Error, Store};
 use serde_json::json;
 
@@ -90,6 +92,42 @@ async fn chores_do_not_wait_for_jobs() {
     rest(30).await;
     let done = house.store.redrive(TENANT, redrive.id).await.expect("answers").expect("there");
     assert_eq!((done.state, done.moved), (RedriveState::Done, 50));
+}
+
+/// Their times of creation stay, so each matches again as soon as it has failed again.
+#[tokio::test(start_paused = true)]
+async fn a_retry_of_many_tries_each_once_however_often_it_fails() {
+    let (house, engine) = House::open().await;
+    house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(503)));
+    let once = json!({"schedule": {"max_attempts": 1}});
+    subscribe(&engine, "https://a/", once).await;
+    for n in 0..60 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(600).await;
+    assert_eq!((house.counts().await.dead, house.receivers.of("https://a/").len()), (60, 60));
+    let deliveries = DeliveryFilter {
+        outcome: Some(OutcomeFilter::Status(503, 503)),
+        ..DeliveryFilter::default()
+    };
+    let new =
+        NewBulk { wish: Wish::Retry, deliveries, per_second: 5, created_by: "tests".to_owned() };
+    let count = engine.count_bulk(TENANT, new.clone()).await.expect("counted");
+    assert_eq!((count.count, count.complete), (60, true));
+    let begun = engine.create_bulk(TENANT, new).await.expect("begins");
+    assert_eq!(begun.state, JobState::Running);
+    rest(5).await;
+    let tried = house.receivers.of("https://a/").len() - 60;
+    assert!((1..60).contains(&tried), "at its pace, not {tried} at once");
+    let running = job(&house, TENANT, begun.id).await;
+    assert!(running.state == JobState::Running && house.counts().await.dead > 50, "they fail");
+    rest(600).await;
+    let ended = job(&house, TENANT, begun.id).await;
+    assert_eq!((ended.state, ended.seen, ended.done), (JobState::Done, 60, 60));
+    let mut bodies = house.receivers.bodies("https://a/");
+    assert_eq!((bodies.len(), house.counts().await.dead), (120, 60));
+    bodies.sort_unstable();
+    assert!(bodies.chunks(2).all(|two| two[0] == two[1]), "each came twice in all: {bodies:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,8 +93,9 @@ pub enum Command {
         #[arg(long)]
         rebuild: bool,
     },
-    /// Try a delivery now, ended or waiting, with a fresh budget
-    Retry(Id),
+    /// Try a delivery now, ended or waiting, with a fresh budget; or, with conditions in place of an id, all that ended and match,
+    /// at a pace (dead letters, unless --state says otherwise)
+    Retry(Many),
     /// Give up a delivery that has not ended; or, with conditions in place of an id, all that match, at a pace
     Cancel(Many),
     /// Remove a delivery with its attempts for good, or all that match, at a pace; what has not ended is cancelled
@@ -238,11 +239,12 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
         Command::Request { id, rebuild } => {
             looking::request(context, &DELIVERIES.at(id), *rebuild).await
         }
-        Command::Retry(Id { id }) => act(context, &DELIVERIES, id, "retry").await,
+        Command::Retry(Many { id: Some(id), .. }) => act(context, &DELIVERIES, id, "retry").await,
         Command::Cancel(Many { id: Some(id), .. }) => act(context, &DELIVERIES, id, "cancel").await,
         Command::Forget(Many { id: Some(id), .. }) => {
             DELIVERIES.delete(context, id, "forgot").await
         }
+        Command::Retry(many) => jobs::bulk(context, "retry", many.body(), many.pace).await,
         Command::Cancel(many) => jobs::bulk(context, "cancel", many.body(), many.pace).await,
         Command::Forget(many) => jobs::bulk(context, "forget", many.body(), many.pace).await,
         Command::Expunge { id, attempt } => {

@@ -1,5 +1,5 @@
 //! `posthorn jobs`, and the commands that begin one: replays, resends, one event for one subscription, removing
-//! payloads, cancelling and forgetting deliveries.
+//! payloads, cancelling, forgetting and retrying deliveries.
 
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ pub(super) async fn expunge(
     start(context, "/v1/events/expunge", body, pace, "expunging").await
 }
 
-/// Runs `deliveries cancel` and `deliveries forget` for many.
+/// Runs `deliveries cancel`, `deliveries forget` and `deliveries retry` for many.
 pub(super) async fn bulk(
     context: &Context,
     action: &'static str,

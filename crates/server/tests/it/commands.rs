@@ -91,6 +91,28 @@ fn dead_letters_are_redriven() {
 }
 
 #[test]
+fn all_deliveries_that_match_are_retried() {
+    let (_home, server) = Home::new().served();
+    server.ask("topics put orders");
+    let (listener, address) = server.listen("--status 503");
+    server.ask(&["subscriptions", "create", &address, "--profile", "once"]);
+    server.ask("send orders order.created --count 3");
+    server.settles(&[("dead", 3)]);
+    drop(listener);
+    let port = address.rsplit(':').next().expect("a port");
+    let (_listener, _) = server.listen(&["--port", port]);
+    for (condition, count) in [("--status 404", 0), ("--status 503", 3), ("--state delivered", 0)] {
+        let counted = server.ask(format!("deliveries retry {condition} --dry-run").as_str());
+        assert_eq!(counted["count"], count, "{condition}");
+    }
+    let job = server.ask("deliveries retry --status 503");
+    assert_eq!((&job["kind"], &job["done"]), (&"retry".into(), &3.into()), "{job}");
+    server.settles(&[("delivered", 3)]);
+    server.run("deliveries retry").exits(1).says(&["condition"]);
+    server.stop();
+}
+
+#[test]
 fn what_happened_to_a_delivery_is_told_step_by_step() {
     let (_home, server) = Home::new().served();
     let (_listener, address) = server.listen("--status 500");

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use posthorn_domain::{DeliveryState, EventId, Job, JobId, SubscriptionId, TenantId};
-use posthorn_store::{Listing, Order, Page, Place};
+use posthorn_store::{EventTally, Listing, Order, Page, Place};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::lists::{Neighbours, neighbours, subscription_no};
@@ -150,6 +150,37 @@ pub(crate) fn fan_outs(
         counts.push(usize::try_from(count.unwrap_or(0)).unwrap_or(0));
     }
     Ok(counts)
+}
+
+/// What became of the deliveries of events.
+pub(crate) fn tallies(
+    conn: &Connection,
+    tenant: TenantId,
+    events: &[EventId],
+    limit: usize,
+) -> Result<Vec<EventTally>, Failure> {
+    let mut tallies = vec![EventTally::default(); events.len()];
+    let Some(tenant) = queries::tenant_no(conn, tenant)? else { return Ok(tallies) };
+    let mut statement = conn.prepare_cached(sql::STATES_OF_EVENT)?;
+    for (event, tally) in events.iter().zip(&mut tallies) {
+        let Some(event) = neighbours(conn, tenant, *event)? else { continue };
+        let most = int(limit as u64).saturating_add(1);
+        let mut rows = statement.query(params![event.first, event.end, event.no, most])?;
+        let mut looked = 0;
+        while let Some(row) = rows.next()? {
+            if looked == limit {
+                tally.more = true;
+                break;
+            }
+            looked += 1;
+            let columns = Columns::of(row, "delivery", 0);
+            let code = columns.int(0)?;
+            let state = state_of(code)
+                .ok_or_else(|| columns.corrupt(format_args!("there is no state {code}")))?;
+            tally.add(state, 1);
+        }
+    }
+    Ok(tallies)
 }
 
 /// The states of the deliveries of events to subscriptions, where there are any.

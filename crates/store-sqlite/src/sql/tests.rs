@@ -214,6 +214,9 @@ fn pages_are_ranges_of_an_index() {
     check(&conn, SEQS_OF_EVENT, &["USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
     check(&conn, LATER_DELIVERY, &["INDEX later_delivery_to (event=? AND subscription=?)"]);
     check(&conn, DELIVERIES_OF_EVENT, &["USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
+    let two =
+        ["d USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "INDEX later_delivery_to (event=?)"];
+    check(&conn, STATES_OF_EVENT, &two);
     check(&conn, FAN_OUT, &["(tenant=? AND id=?)", "(event=?)"]);
     check(&conn, PRUNE_JOBS, &["INDEX job_ended (finished_at<?)"]);
     check(&conn, DEAD_SEQS, &["INDEX delivery_dead (tenant=? AND rowid>? AND rowid<?)"]);

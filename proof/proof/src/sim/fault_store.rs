@@ -25,10 +25,10 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
     CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
-    Ending, Entered, Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed,
-    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Swept,
-    TendRollups, Work,
+    Ending, Entered, Error, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk,
+    Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place,
+    Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk,
+    SessionFilter, Store, Swept, TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -691,6 +691,16 @@ impl Store for FaultStore {
 
     async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>> {
         self.call(false, move |reach| at_once(reach.model.fan_outs(tenant, events))).await
+    }
+
+    async fn event_tallies(
+        &self,
+        tenant: TenantId,
+        events: Vec<EventId>,
+        limit: usize,
+    ) -> Result<Vec<EventTally>> {
+        self.call(false, move |reach| at_once(reach.model.event_tallies(tenant, events, limit)))
+            .await
     }
 
     async fn events(

@@ -433,7 +433,7 @@ impl Operator {
         }
     }
 
-    /// Cancels or removes many deliveries, of one subscription or by their state.
+    /// Cancels, removes or retries many deliveries, of one subscription or by their state.
     async fn bulk(&mut self, node: &Node) {
         let Some((tenant, id, _)) = self.some() else { return };
         let wish = if self.dice.chance(0.6) { Wish::Cancel } else { Wish::Forget };
@@ -447,6 +447,11 @@ impl Operator {
             },
             created: Period { from: None, until },
             ..DeliveryFilter::default()
+        };
+        // Of dead letters those that block a lane can be cancelled; all can be tried again.
+        let wish = match deliveries.state {
+            Some(StateKind::Dead) if self.dice.chance(0.5) => Wish::Retry,
+            _ => wish,
         };
         let per_second = self.dice.between(1, 30) as u32;
         let new = NewBulk { wish, deliveries, per_second, created_by: "somebody".to_owned() };

@@ -121,9 +121,11 @@ pub(super) fn all() -> Value {
         })),
         "NewBulk": object(&["action"], json!({
             "action": {
-                "enum": ["cancel", "forget"],
+                "enum": ["cancel", "forget", "retry"],
                 "description": "cancel: what has not ended, and dead letters that block their lane; without `state`, what has \
-                                not ended. forget: removes deliveries with their attempts, and cancels what has not ended",
+                                not ended. forget: removes deliveries with their attempts, and cancels what has not ended. \
+                                retry: what is dead, delivered or cancelled is tried again, each at most once; without `state`, \
+                                what is dead",
             },
             "event": id("evt"), "subscription": by_name.clone(),
             "state": {"enum": ["pending", "delivered", "dead", "cancelled"]}, "reason": every_reason.clone(),
@@ -146,7 +148,7 @@ pub(super) fn all() -> Value {
         "Job": object(
             &["id", "kind", "per_second", "state", "seen", "done", "created_by", "created_at"],
             json!({
-                "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge", "cancel", "forget", "delete_tenant"]},
+                "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge", "cancel", "forget", "retry", "delete_tenant"]},
                 "subscription": id("sub"), "event": id("evt"), "events": object(&[], with(&selection, json!({
                     "filter": reference("Filter"),
                     "from_event": {

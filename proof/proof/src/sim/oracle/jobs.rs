@@ -110,7 +110,7 @@ impl Oracle {
         moved
     }
 
-    /// What a bite cancels or forgets; whether nodes must hear of it.
+    /// What a bite cancels, forgets or tries again; whether nodes must hear of it.
     fn moved_many(
         &mut self,
         now: Timestamp,
@@ -129,13 +129,18 @@ impl Oracle {
                 false => entry.delivery.clone(),
             };
             let open = waits && !left;
-            let possible = moves.wish == Wish::Forget || open || entry.blocks;
+            let possible = match moves.wish {
+                Wish::Forget => true,
+                Wish::Cancel => open || entry.blocks,
+                Wish::Retry => !left && !self.is_expunged(entry.delivery.event),
+            };
             if entry.delivery.tenant != tenant || !moves.filter.wants(&seen) || !possible {
                 continue;
             }
             recalls |= match moves.wish {
                 Wish::Cancel => self.cancel_quietly(now, *id, bite.at),
-                _ => self.forget_quietly(now, *id, bite.at),
+                Wish::Retry => self.revive(now, *id, bite.at),
+                Wish::Forget => self.forget_quietly(now, *id, bite.at),
             };
             ids.push(*id);
         }
@@ -239,6 +244,7 @@ impl Oracle {
                 JobWork::Replay { subscription: None, .. }
                 | JobWork::Cancel { .. }
                 | JobWork::Forget { .. }
+                | JobWork::Retry { .. }
                 | JobWork::Expunge { .. }
                 | JobWork::DeleteTenant => false,
             };
