@@ -19,6 +19,7 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::Console;
+use crate::entry;
 use crate::form::{self, Fields};
 use crate::trouble::{Refusal, Trouble};
 
@@ -156,11 +157,12 @@ impl Visit {
         self.peer.as_ref()
     }
 
-    /// Whether somebody who stays may still look: the session is there, what it stands on is, and so is the tenant.
+    /// Whether somebody who stays may still look: the session is there, what it stands on is, and so is the tenant. It is
+    /// judged by the rights that a page would have now, so that no page is called over that could be opened again.
     pub(crate) async fn is_still_allowed(&self) -> Result<bool, Trouble> {
-        let session = self.engine().authenticate_session(&self.token).await?;
-        let principal = session.and_then(|session| self.engine().principal_of(&session));
-        let Some(principal) = principal else { return Ok(false) };
+        let peer = self.peer.as_ref();
+        let still = entry::still(&self.console, &self.token, &self.headers, peer).await?;
+        let Some(principal) = still else { return Ok(false) };
         let reads = principal.is_operator() || principal.key.allows(Scope::Read);
         let own = match &self.tenant {
             None => principal.is_operator(),

@@ -6,7 +6,11 @@ use axum::body::BodyDataStream;
 use axum::response::Response;
 use futures_util::StreamExt as _;
 use http::StatusCode;
-use posthorn_domain::{Labels, Scope, TopicName};
+use posthorn_console::{Ask, OidcOptions, Options, Rights};
+use posthorn_domain::{Home, Labels, Opener, Scope, TopicName};
+use posthorn_engine::NewSession;
+use posthorn_listener::ProxyPerson;
+use serde_json::json;
 use tokio::time::timeout;
 
 use crate::harness::{Browser, Site};
@@ -142,6 +146,76 @@ async fn a_stream_ends_with_its_session_its_key_and_the_server() {
     site.engine.stop().await;
     tenant.ends().await;
     server.ends().await;
+}
+
+/// Hears for longer than two looks at the session that nothing is over.
+async fn goes_on(heard: &mut Heard) {
+    heard.says(": following").await;
+    let end = tokio::time::Instant::now() + Duration::from_millis(4_500);
+    while let Some(left) = end.checked_duration_since(tokio::time::Instant::now()) {
+        let said = heard.next(left).await;
+        assert!(!said.as_ref().is_some_and(|said| said.contains("over")), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_has_the_rights_of_its_page_when_groups_stand_for_others_now() {
+    let site = Site::open().await;
+    let rights = || -> Rights {
+        let rights = json!([
+            {"group": "ops", "scopes": ["operator"]},
+            {"group": "other", "scopes": ["read"], "tenant": "other"},
+        ]);
+        serde_json::from_value(rights).unwrap()
+    };
+    let oidc = || OidcOptions {
+        issuer: Some("http://127.0.0.1:9".parse().unwrap()),
+        client_id: Some("posthorn".to_owned()),
+        rights: rights(),
+        ..OidcOptions::default()
+    };
+    let options = || Options {
+        oidc: oidc(),
+        ask: Some(Ask::new(|_| Box::pin(async { Err("nobody is there".into()) }))),
+        proxy_login: ProxyPerson {
+            user_header: Some("x-user".parse().unwrap()),
+            groups_header: Some("x-groups".parse().unwrap()),
+            proxies: vec!["127.0.0.1/32".parse().unwrap()],
+        },
+        proxy_rights: rights(),
+        ..Options::default()
+    };
+    // Opened when the group stood for tenant `acme`.
+    let open = async |opener, group: &str| {
+        let new = NewSession {
+            opener,
+            name: "jo".to_owned(),
+            home: Home::Tenant(site.acme),
+            scopes: vec![Scope::Read],
+            groups: vec![group.to_owned()],
+            lasts: Duration::from_secs(600),
+        };
+        let (_, token) = site.engine.open_session(new).await.unwrap();
+        site.with_session(options(), token.expose_str().unwrap())
+    };
+    let by_provider = open(Opener::Provider, "ops").await;
+    let mut by_proxy = open(Opener::Proxy, "ops").await;
+    by_proxy.heads = vec![("x-user", "jo"), ("x-groups", "ops")];
+    let elsewhere = open(Opener::Provider, "other").await;
+    let cases = [
+        (by_provider, "/console/", "/console/live"),
+        (by_proxy, "/console/", "/console/live"),
+        (elsewhere, "/console/t/other", "/console/t/other/live"),
+    ];
+    let mut streams = Vec::new();
+    for (browser, page, stream) in &cases {
+        assert_eq!(browser.get(page).await.status, StatusCode::OK, "{page}");
+        streams.push(Heard::of(browser.open(stream).await));
+    }
+    futures_util::future::join_all(streams.iter_mut().map(goes_on)).await;
+    // What the group stood for once opens no stream.
+    let gone = cases[2].0.open(STREAM).await;
+    assert_eq!(gone.status(), StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
