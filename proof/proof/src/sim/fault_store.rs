@@ -27,8 +27,8 @@ use posthorn_store::{
     CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
     Ending, Entered, Error, EventFilter, EventLine, FailingSubscription, FollowAsk, Followed,
     Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Swept,
-    TendRollups, Work,
+    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Sums,
+    SumsAsk, Swept, TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -761,6 +761,10 @@ impl Store for FaultStore {
 
     async fn series(&self, ask: SeriesAsk) -> Result<Series> {
         self.call(false, move |reach| at_once(reach.model.series(ask))).await
+    }
+
+    async fn sums(&self, ask: SumsAsk) -> Result<Sums> {
+        self.call(false, move |reach| at_once(reach.model.sums(ask))).await
     }
 
     async fn ping(&self) -> Result<()> {
