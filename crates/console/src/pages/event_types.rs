@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::Answer;
 use super::show::{Listed, Pager, Shown, Time};
+use super::sure::{self, Question};
 use super::tenants::realm_names;
 use super::typed::{self, Wrong};
 use crate::frame::{Frame, Place, home};
@@ -237,6 +238,16 @@ pub(crate) async fn mark(visit: Arc<Visit>) -> Answer {
 /// `POST /console/event-types/{realm}/{name}/delete`.
 pub(crate) async fn delete(visit: Arc<Visit>) -> Answer {
     let (realm, name) = named(&visit)?;
+    let question = Question {
+        place: Place::EventTypes,
+        title: "Delete this event type?",
+        text: "It goes for good, with its schemas and examples. Events of this type stay.",
+        button: "Delete for good",
+        back: path(realm, name),
+    };
+    if let Some(asked) = sure::ask(&visit, question).await {
+        return asked;
+    }
     visit.send_bytes(Method::DELETE, &api_path(realm, name), None).await?;
     Ok(see(&format!("/console/event-types?realm={}&done=deleted", typed::part(realm))))
 }

@@ -271,8 +271,20 @@ impl Browser {
 
     /// Opens something that goes on, and leaves it open.
     pub(crate) async fn open(&self, path: &str) -> axum::response::Response {
+        self.open_with(path, &[]).await
+    }
+
+    /// The same with heads of its own.
+    pub(crate) async fn open_with(
+        &self,
+        path: &str,
+        heads: &[(&'static str, &str)],
+    ) -> axum::response::Response {
         let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
         let headers = request.headers_mut();
+        for (name, value) in heads {
+            headers.insert(*name, value.parse().unwrap());
+        }
         headers.insert(header::HOST, HOST.parse().unwrap());
         if let Some(cookie) = &self.cookie {
             headers.insert(header::COOKIE, cookie.parse().unwrap());

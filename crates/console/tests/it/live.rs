@@ -90,6 +90,69 @@ async fn a_page_is_told_of_what_happens_and_of_nothing_else() {
     assert_eq!(one.next(silence).await, None, "nor does a page about something else");
 }
 
+/// The stream of a page, as the page names it.
+async fn stream_of(browser: &Browser, page: &str) -> String {
+    let html = browser.get(page).await.expect(200);
+    let (_, rest) = html.split_once("data-stream=\"").expect("a live page");
+    rest.split('"').next().unwrap().replace("&#38;", "&")
+}
+
+#[tokio::test]
+async fn what_happens_between_a_page_and_its_stream_is_told_at_once_and_only_that() {
+    let site = Site::open().await;
+    let acme = furnish(&site).await;
+    let operator = site.operator().await;
+    publish(&acme).await;
+    let pages = ["/console/t/acme", "/console/t/acme/deliveries", "/console/t/acme/events"];
+    let silence = Duration::from_millis(1_500);
+    // Figures of what was published come a moment later, and are on no page of these.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let mut streams = Vec::new();
+    for page in pages {
+        streams.push(Heard::of(acme.open(&stream_of(&acme, page).await).await));
+    }
+    streams.push(Heard::of(operator.open(&stream_of(&operator, "/console/").await).await));
+    let elsewhere = stream_of(&operator, "/console/t/other").await;
+    for heard in &mut streams {
+        heard.says(": following").await;
+        assert_eq!(heard.next(silence / 3).await, None, "nothing happened");
+    }
+    drop(streams);
+    // The page is there, then something happens, then its stream is opened.
+    let mut between = Vec::new();
+    for page in pages {
+        between.push((false, stream_of(&acme, page).await));
+    }
+    between.push((true, stream_of(&operator, "/console/").await));
+    publish(&acme).await;
+    let mut mark = String::new();
+    for (all, stream) in &between {
+        let browser = if *all { &operator } else { &acme };
+        let mut heard = Heard::of(browser.open(stream).await);
+        heard.says(": following").await;
+        let said = heard.next(silence).await.expect("it is told");
+        assert!(said.contains("data: changed"), "{stream}: {said}");
+        if !*all {
+            mark =
+                said.split("id: ").nth(1).and_then(|rest| rest.lines().next()).unwrap().to_owned();
+        }
+    }
+    // Whoever comes back with the mark of what they heard last is told nothing twice.
+    let stream = &between[1].1;
+    let heads = [("last-event-id", mark.as_str())];
+    let mut heard = Heard::of(acme.open_with(stream, &heads).await);
+    heard.says(": following").await;
+    assert_eq!(heard.next(silence).await, None, "nothing more happened");
+    // Another tenant has nothing of it, however old its page is; marks that nobody gave out do no harm.
+    let mut heard = Heard::of(operator.open(&elsewhere).await);
+    heard.says(": following").await;
+    assert_eq!(heard.next(silence).await, None, "another tenant does not hear of it");
+    for wrong in ["x", "1.2.3", "0.99999999999.1.99999999999.1", "ffffffffffffffff.0.0.0.0"] {
+        let stream = format!("{STREAM}?since={wrong}");
+        Heard::of(acme.open(&stream).await).says(": following").await;
+    }
+}
+
 #[tokio::test]
 async fn much_that_happens_at_once_is_one_word_a_second() {
     let site = Site::open().await;

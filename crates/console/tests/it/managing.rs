@@ -91,7 +91,7 @@ async fn a_key_is_shown_once_and_can_be_taken_back() {
     let tenant = operator.get(&format!("/console/tenants/{}", site.acme)).await.expect(200);
     assert!(tenant.contains(&id.to_string()), "{tenant}");
     let revoke = format!("/console/keys/{id}/revoke");
-    let place = operator.submit(&revoke, &[("from", "tenant")]).await.leads();
+    let place = operator.submit(&revoke, &[("from", "tenant"), ("sure", "1")]).await.leads();
     assert_eq!(place, format!("/console/tenants/{}?done=revoked", site.acme));
     assert!(site.engine.authenticate(&secret).is_none());
     let list = operator.get("/console/keys").await.expect(200);
@@ -166,7 +166,7 @@ async fn a_realm_is_created_changed_and_deleted_when_it_is_empty() {
     assert!(html.contains("the realm has tenants, keys or event types"), "{html}");
     let keys = site.engine.catalog().keys();
     let own = keys.iter().find(|key| key.realm.as_ref() == Some(&name)).unwrap().id;
-    operator.submit(&format!("/console/keys/{own}/revoke"), &[]).await.leads();
+    operator.submit(&format!("/console/keys/{own}/revoke"), &[("sure", "1")]).await.leads();
     let place = operator.submit(&format!("{path}/delete"), &[]).await.leads();
     assert_eq!(place, "/console/realms?done=deleted");
     assert!(site.engine.catalog().realm(&name).is_err());
