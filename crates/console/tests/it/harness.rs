@@ -108,6 +108,8 @@ impl Site {
         engine.put_realm(RealmName::new("live").unwrap(), empty).await.unwrap();
         let systems = ["notificaties", "efgs", "cedros"].map(|name| (name, "acme".to_owned()));
         let options = Options {
+            // Tests ask more often than people.
+            requests_per_second: 1_000,
             store: Some("a model"),
             systems: systems.to_vec(),
             exit_codes: vec![(75, "in use", "Stop the other process.")],
@@ -185,6 +187,17 @@ impl Site {
         for _ in 0..500 {
             let counts = self.engine.store().counts(Some(self.acme)).await.unwrap();
             if (counts.delivered, counts.dead, counts.pending) == (delivered, dead, 0) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        panic!("{:?}", self.engine.store().counts(Some(self.acme)).await);
+    }
+
+    /// Waits until tenant `acme` has so many dead letters.
+    pub(crate) async fn settles_dead(&self, dead: u64) {
+        for _ in 0..500 {
+            if self.engine.store().counts(Some(self.acme)).await.unwrap().dead == dead {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
