@@ -1,4 +1,4 @@
-// What a page cannot do without a script: keys, theme, copying, ages, charts, live updates.
+// What a page cannot do without a script.
 (() => {
 	"use strict";
 	const root = document.documentElement;
@@ -10,7 +10,7 @@
 	const on = (name, does) => document.addEventListener(name, does);
 	const say = (text) => one("#said")?.replaceChildren(text);
 
-	// ---- theme: in a cookie, so that the next page is painted right ----
+	// ---- theme: in a cookie, for the next page ----
 	const theme = () => (document.cookie.match(/(?:^|; )posthorn-theme=(light|dark)/) || [])[1] || "system";
 	const paint = () => {
 		const now = theme();
@@ -23,7 +23,7 @@
 		paint(); redraw(); say(`Theme: ${next}`);
 	};
 
-	// ---- times: absolute in UTC or local, ages ----
+	// ---- times ----
 	const local = () => is("local");
 	const absolute = (date) => {
 		const shown = new Date(date - (local() ? date.getTimezoneOffset() * 6e4 : 0)).toISOString();
@@ -45,7 +45,7 @@
 	};
 	const nextZone = () => { flip("local"); tell(); say(`Times are ${local() ? "local" : "in UTC"}`); };
 
-	// ---- copying, also without TLS ----
+	// ---- copying ----
 	const copy = async (button) => {
 		const text = button.dataset.copy;
 		try {
@@ -64,15 +64,15 @@
 		for (const label of all("[data-label]", button)) label.textContent = "Copied";
 	};
 
-	// ---- live: a stream says that something changed, the page asks for itself again ----
+	// ---- live ----
 	const live = () => !is("still");
-	let stream, later, asking, missed, left, said = 0;
+	let stream, later, retry, asking, missed, left, said = 0;
 	const quiet = (text) => { if (text && Date.now() - said > 1e4) { said = Date.now(); say(text); } };
 	const lost = (place, gone) => {
 		if (place.hidden && gone) one("time", place).dateTime = new Date().toISOString();
 		place.hidden = !gone;
 	};
-	// Rows never move under pointer or focus: new ones wait. False: nothing may be put there now.
+	// Rows never move under pointer or focus. False: not now.
 	const hold = (part, next, force) => {
 		for (const table of all("table[id]", part)) {
 			const other = one(`#${table.id}`, next), rows = all("tr[id]", table);
@@ -108,7 +108,7 @@
 			}
 			quiet(one("[data-say]")?.textContent);
 			lost(one("#lost"), false);
-		} catch { lost(one("#lost"), true); }
+		} catch { lost(one("#lost"), true); clearTimeout(retry); retry = setTimeout(refresh, 5e3); }
 		asking = 0;
 		const again = missed;
 		missed = 0;
@@ -121,14 +121,21 @@
 		if (!url || !live() || document.hidden) { stream?.close(); stream = null; }
 		else if (!stream) {
 			stream = new EventSource(url);
-			stream.onopen = stream.onmessage = refresh;
+			let failed = 0;
+			stream.onmessage = refresh;
+			stream.onopen = () => { failed = 0; if (!one("#lost").hidden) refresh(); };
 			stream.addEventListener("over", leave);
-			stream.onerror = () => { refresh(); if (stream?.readyState === 2) { stream = null; later = setTimeout(listen, 5e3); } };
+			// Two in a row are trouble.
+			stream.onerror = () => {
+				const over = stream?.readyState > 1;
+				if (failed++ || over) refresh();
+				if (over) { stream = null; later = setTimeout(listen, 5e3); }
+			};
 		}
 	};
 	const toggleLive = () => { flip("still"); listen(); say(live() ? "Live" : "Not live"); };
 
-	// ---- charts: the numbers stand in the page as a table ----
+	// ---- charts, of tables ----
 	const drawn = new Map();
 	const draw = (figure) => {
 		if (!window.uPlot) return;

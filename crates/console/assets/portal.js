@@ -81,16 +81,28 @@
   };
 
   // ---- what goes on by itself; a tab that nobody sees asks for nothing ----
-  const follow = () => {
-    const place = document.querySelector("[data-live]");
-    if (!place) return;
+  const follow = (asked = 0) => {
+    const places = [...all("[data-live]")];
+    if (!places.length || asked >= Number(places[0].dataset.asks || Infinity)) return;
     setTimeout(async () => {
-      if (!document.hidden) {
-        try { await part(place.id, await fetch(location.href)); } catch { /* the next time */ }
-      }
-      follow();
-    }, Number(place.dataset.live));
+      const seen = !document.hidden;
+      try { if (seen) await renew(places, await fetch(location.href)); } catch { /* the next time */ }
+      follow(asked + seen);
+    }, Number(places[0].dataset.live));
   };
+  // Nothing moves under the focus: such a part waits until that is elsewhere.
+  const renew = async (places, answer) => {
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const place of places) {
+      const fresh = page.getElementById(place.id);
+      if (place.contains(document.activeElement)) continue;
+      if (fresh) place.replaceWith(fresh); else place.replaceChildren(...all(".notice.bad, .login", page));
+    }
+    const told = document.querySelector("[data-say]")?.textContent;
+    if (told && told !== said) say(said = told);
+    tell();
+  };
+  let said = document.querySelector("[data-say]")?.textContent;
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");

@@ -74,12 +74,11 @@ fn bounded(name: &str) -> String {
     out
 }
 
+/// The person whom the proxy in front has logged in, and their groups.
+type Person = (String, Vec<String>);
+
 /// The person whom the proxy in front has logged in.
-pub(crate) fn told(
-    console: &Console,
-    headers: &HeaderMap,
-    peer: Option<&Peer>,
-) -> Option<(String, Vec<String>)> {
+pub(crate) fn told(console: &Console, headers: &HeaderMap, peer: Option<&Peer>) -> Option<Person> {
     match console.options.proxy_login.told(peer, headers) {
         Told::Nothing => None,
         Told::Foreign => {
@@ -101,7 +100,9 @@ pub(crate) async fn arrive(
 ) -> Result<Entered, Trouble> {
     let told = told(console, headers, peer);
     let known = match cookie::read(headers, cookie::SESSION) {
-        Some(token) => known(console, token, told.as_ref()).await,
+        Some(token) => known(console, &token, told.as_ref())
+            .await
+            .map(|(session, principal)| Entered { session, principal, token, cookie: None }),
         None => Err(Trouble::LoggedOut),
     };
     let entered = match (known, told) {
@@ -120,20 +121,39 @@ pub(crate) async fn arrive(
     }
 }
 
+/// As whom somebody who stays asks now: with the rights that their next page would have. Nobody, when it would be none.
+pub(crate) async fn still(
+    console: &Console,
+    token: &str,
+    headers: &HeaderMap,
+    peer: Option<&Peer>,
+) -> Result<Option<Principal>, Trouble> {
+    // What comes from elsewhere was told when they came.
+    let told = match console.options.proxy_login.told(peer, headers) {
+        Told::Person { user, groups } => Some((bounded(&user), groups)),
+        Told::Nothing | Told::Foreign => None,
+    };
+    match known(console, token, told.as_ref()).await {
+        Ok((_, principal)) => Ok(Some(principal)),
+        Err(Trouble::LoggedOut | Trouble::NoRights(_)) => Ok(None),
+        Err(trouble) => Err(trouble),
+    }
+}
+
 /// The session that a token opens, with the rights it has now.
 async fn known(
     console: &Console,
-    token: String,
-    told: Option<&(String, Vec<String>)>,
-) -> Result<Entered, Trouble> {
+    token: &str,
+    told: Option<&Person>,
+) -> Result<(Arc<Session>, Principal), Trouble> {
     let engine = &console.engine;
-    let session = engine.authenticate_session(&token).await?;
+    let session = engine.authenticate_session(token).await?;
     let session = session.filter(|session| session.kind == SessionKind::Console);
     let session = session.ok_or(Trouble::LoggedOut)?;
     let (rights, groups) = match (session.opener, &console.provider) {
         (Opener::Key { .. }, _) if console.options.key_login => {
             let principal = engine.principal_of(&session).ok_or(Trouble::LoggedOut)?;
-            return Ok(Entered { session, principal, token, cookie: None });
+            return Ok((session, principal));
         }
         (Opener::Provider, Some(provider)) => (&provider.options.rights, &session.groups),
         (Opener::Proxy, _) => match told {
@@ -149,7 +169,7 @@ async fn known(
         rights.of(groups, engine).ok_or_else(|| Trouble::no_rights(&session.name, groups))?;
     let found = engine.principal_with(&session, home, scopes);
     let (session, principal) = found.ok_or(Trouble::LoggedOut)?;
-    Ok(Entered { session: Arc::new(session), principal, token, cookie: None })
+    Ok((Arc::new(session), principal))
 }
 
 /// Opens a session for somebody whom the proxy has logged in.

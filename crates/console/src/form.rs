@@ -118,6 +118,11 @@ impl Fields {
         self.0.iter().any(|(own, _)| own == name)
     }
 
+    /// All of them, as they were typed.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Whether a box is checked.
     pub(crate) fn is_checked(&self, name: &str) -> bool {
         self.get(name).is_some()

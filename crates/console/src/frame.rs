@@ -158,9 +158,9 @@ impl Frame {
             switches: place.is_of_tenant() && tenants.len() > 1,
             tenants,
             live: false,
-            stream: match visit.tenant() {
-                Ok(tenant) => format!("{}/live", home(tenant)),
-                Err(_) => "/console/live".to_owned(),
+            stream: {
+                let base = visit.tenant().map_or_else(|_| "/console".to_owned(), home);
+                format!("{base}/live?since={}", visit.mark.as_deref().unwrap_or_default())
             },
             charts: false,
             csrf: visit.form_token(),
@@ -184,7 +184,7 @@ impl Frame {
 
     /// The same of a page that is about one thing: only what happens to that is told.
     pub(crate) fn live_of(self, id: impl std::fmt::Display) -> Self {
-        Self { live: true, stream: format!("{}?of={id}", self.stream), ..self }
+        Self { live: true, stream: format!("{}&of={id}", self.stream), ..self }
     }
 
     /// Of a page with charts.
@@ -242,11 +242,11 @@ async fn navigation(visit: &Visit, here: Place, tenant: Option<&Tenant>) -> Vec<
         NavLink { name, href, here: place == here, key, count: count.map(words::number), bad }
     };
     let stats = match tenant {
-        Some(tenant) => visit.engine().store().counts(Some(tenant.id)).await.ok(),
+        Some(tenant) => visit.counts(tenant.id).await,
         None => None,
     };
-    let catalog = visit.engine().catalog();
-    let subscriptions = tenant.map(|tenant| catalog.subscriptions(tenant.id).len() as u64);
+    let subscriptions =
+        tenant.map(|tenant| visit.console.numbers.of(visit, tenant.id).subscriptions as u64);
     let mut groups = vec![vec![
         link("Overview", Place::Overview, Some('o'), None),
         link("Events", Place::Events, Some('e'), None),

@@ -196,7 +196,14 @@ async fn answer(
         },
     };
     match answer {
-        Ok(visit) => {
+        Ok(mut visit) => {
+            // Before anything is read for the page: what happens from now on is told by its stream.
+            if looks
+                && !route.path.ends_with("/live")
+                && (route.path == "/console/" || visit.tenant().is_ok())
+            {
+                visit.mark = crate::live::mark(&visit).await;
+            }
             let visit = Arc::new(visit);
             let began = Instant::now();
             match (route.handler)(Arc::clone(&visit)).await {

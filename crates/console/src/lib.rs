@@ -143,6 +143,8 @@ pub(crate) struct Console {
     pub(crate) openings: Table<String>,
     pub(crate) streams: Arc<live::Streams>,
     pub(crate) backlog: pages::attention::Backlog,
+    pub(crate) figures: pages::figures::Figures,
+    pub(crate) numbers: pages::systems::Numbers,
 }
 
 impl Console {
@@ -159,6 +161,8 @@ impl Console {
             openings: Table::new(Rate::new(OPENINGS, Duration::from_secs(60)), PEOPLE_MAX),
             streams: Arc::default(),
             backlog: Default::default(),
+            figures: Default::default(),
+            numbers: Default::default(),
         }
     }
 }

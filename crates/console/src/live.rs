@@ -8,6 +8,10 @@
 //! every other second. The overview of the server has a pulse that one task takes for all who look at it. How often a tab is told
 //! depends on what pages cost and how many listen, so that deliveries hardly notice ([`pace`]).
 //!
+//! A page has a mark of how things were before it was made ([`Mark`]), and its stream begins there: what happened between the
+//! two is told at once, and when nothing did, the page is not asked for a second time. Every word has the mark of its
+//! moment, which browsers send along when they come back.
+//!
 //! A stream looks at its session every other second, and ends with it, with the listener and with the engine, and after
 //! some minutes, so that no place is held for somebody who is gone. Browsers come back by themselves. Tabs that nobody
 //! sees have no stream.
@@ -18,7 +22,10 @@
 mod pace;
 
 use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
 use std::convert::Infallible;
+use std::fmt;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,8 +39,8 @@ use posthorn_domain::{
     CatalogVersion, Delivery, DeliveryId, EventId, Job, JobId, Redrive, RedriveId, SessionId,
     SubscriptionId,
 };
-use posthorn_engine::{Engine, Health, Heard, Tail, TailItem};
-use posthorn_store::Counts;
+use posthorn_engine::{Engine, Health, Heard, Tail, TailCursor, TailItem};
+use posthorn_store::{Counts, LogPlace};
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
 
@@ -109,15 +116,23 @@ impl Drop for StreamPlace {
     }
 }
 
+/// How things are, in short: the same number as long as nothing has changed.
+fn print_of(what: &impl fmt::Debug) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{what:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Whether anything happens on the server. Taken by one task, while somebody wants to know.
 #[derive(Default)]
 struct Pulse {
+    /// The vitals, in short.
     beats: watch::Sender<u64>,
     is_taken: Mutex<bool>,
 }
 
 /// What a beat is made of.
-#[derive(PartialEq)]
+#[derive(Debug, PartialEq)]
 struct Vitals {
     commits: u64,
     catalog: CatalogVersion,
@@ -153,7 +168,12 @@ impl Pulse {
     }
 
     async fn take(self: Arc<Self>, engine: Engine) {
-        let mut last = Vitals::of(&engine).await;
+        // Nobody has missed anything yet.
+        let first = print_of(&Vitals::of(&engine).await);
+        self.beats.send_if_modified(|beat| {
+            *beat = first;
+            false
+        });
         loop {
             sleep(PULSE).await;
             {
@@ -163,11 +183,8 @@ impl Pulse {
                     return;
                 }
             }
-            let now = Vitals::of(&engine).await;
-            if now != last {
-                self.beats.send_modify(|beats| *beats += 1);
-                last = now;
-            }
+            let now = print_of(&Vitals::of(&engine).await);
+            self.beats.send_if_modified(|beat| std::mem::replace(beat, now) != now);
         }
     }
 }
@@ -250,6 +267,64 @@ impl Seen {
     }
 }
 
+/// How things were at a moment, as far as a stream can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    /// Where the log ended; the overview of the server does not follow it.
+    log: Option<TailCursor>,
+    /// All else, in short.
+    print: u64,
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.print)?;
+        let Some(TailCursor { events, attempts }) = self.log else { return Ok(()) };
+        write!(f, ".{}.{}.{}.{}", events.commit, events.row, attempts.commit, attempts.row)
+    }
+}
+
+impl Mark {
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let print = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let places: Vec<&str> = parts.collect();
+        let log = match places[..] {
+            [] => None,
+            [one, two, three, four] => {
+                let place = |commit: &str, row: &str| {
+                    Some(LogPlace { commit: commit.parse().ok()?, row: row.parse().ok()? })
+                };
+                Some(TailCursor { events: place(one, two)?, attempts: place(three, four)? })
+            }
+            _ => return None,
+        };
+        Some(Self { log, print })
+    }
+
+    /// Where a browser that comes to listen was: what it heard last, or the page that it shows.
+    fn of_listener(visit: &Visit) -> Option<Self> {
+        let last = visit.headers.get("last-event-id").and_then(|value| value.to_str().ok());
+        Self::read(last.or_else(|| visit.query.get("since"))?)
+    }
+}
+
+/// Takes the mark of a page that is about to be made. Nothing of the page may be read before.
+pub(crate) async fn mark(visit: &Visit) -> Option<String> {
+    let mark = if visit.tenant().is_ok() {
+        let about = visit.named.first().map_or(About::Tenant, |name| About::read(name));
+        let log = visit.engine().log_end().await.ok()?;
+        let seen = Seen::of(visit, about).await.ok()?;
+        if let What::Counts(counts) = seen.what {
+            visit.counted(counts);
+        }
+        Mark { log: Some(log), print: print_of(&seen) }
+    } else {
+        Mark { log: None, print: print_of(&Vitals::of(visit.engine()).await) }
+    };
+    Some(mark.to_string())
+}
+
 /// Where changes are heard of.
 enum Source {
     Tail(Box<Tail>),
@@ -271,6 +346,14 @@ impl Source {
         }
     }
 
+    /// How things are now.
+    fn mark(&self, seen: &Seen) -> Mark {
+        match self {
+            Self::Pulse(beats) => Mark { log: None, print: *beats.borrow() },
+            Self::Tail(tail) => Mark { log: Some(tail.cursor()), print: print_of(seen) },
+        }
+    }
+
     /// Lets go of what the page will show when it asks for itself again.
     fn forget(&mut self) {
         match self {
@@ -283,17 +366,51 @@ impl Source {
 /// `GET /console/live`.
 pub(crate) async fn server(visit: Arc<Visit>) -> Answer {
     let beats = visit.console.streams.pulse.follow(visit.engine());
-    open(visit, About::Server, Source::Pulse(beats)).await
+    let changed = match Mark::of_listener(&visit) {
+        Some(mark) => mark.print != print_of(&Vitals::of(visit.engine()).await),
+        None => false,
+    };
+    open(visit, About::Server, Source::Pulse(beats), Since { changed, missed: None }).await
 }
 
 /// `GET …/live`, with the id of what the page is about as `of`.
 pub(crate) async fn tenant(visit: Arc<Visit>) -> Answer {
     let about = About::read(visit.query.get("of").unwrap_or_default());
-    let tail = visit.engine().tail(visit.tenant()?.id, None).await?;
-    open(visit, about, Source::Tail(Box::new(tail))).await
+    let tenant = visit.tenant()?.id;
+    let tail = visit.engine().tail(tenant, None).await?;
+    let mark = Mark::of_listener(&visit);
+    let before = mark.and_then(|mark| mark.log).filter(|log| *log != tail.cursor());
+    let missed = match before {
+        Some(log) => Some(Box::new(visit.engine().tail(tenant, Some(log)).await?)),
+        None => None,
+    };
+    let changed = match mark {
+        Some(mark) => mark.print != print_of(&Seen::of(&visit, about).await?),
+        None => false,
+    };
+    open(visit, about, Source::Tail(Box::new(tail)), Since { changed, missed }).await
 }
 
-async fn open(visit: Arc<Visit>, about: About, source: Source) -> Answer {
+/// What happened between a page and its stream.
+struct Since {
+    changed: bool,
+    /// Reads what is in the log of that time, until something is found that is on the page.
+    missed: Option<Box<Tail>>,
+}
+
+/// Waits for something on the page that was missed; for ever when nothing can be.
+async fn hear_missed(missed: &mut Option<Box<Tail>>, about: About) {
+    let Some(tail) = missed else { return std::future::pending().await };
+    loop {
+        match tail.next().await {
+            Ok(Some(heard)) if !about.concerns(&heard) => {}
+            // Whoever cannot tell says so.
+            _ => return,
+        }
+    }
+}
+
+async fn open(visit: Arc<Visit>, about: About, source: Source, since: Since) -> Answer {
     let mut response = Response::new(Body::empty());
     let Some(place) = visit.console.streams.enter(visit.session.id) else {
         // The page goes on asking, now and then, until there is room.
@@ -308,9 +425,11 @@ async fn open(visit: Arc<Visit>, about: About, source: Source) -> Answer {
     let following = Following {
         gap: if about == About::Server { SERVER_GAP } else { GAP },
         step: Step::Greet,
-        changed: false,
+        changed: since.changed,
+        missed: since.missed,
         spoke: now,
-        told: now,
+        // What happened before is told at once.
+        told: now.checked_sub(SERVER_GAP).unwrap_or(now),
         ends: now + LIFE,
         visit,
         about,
@@ -343,6 +462,8 @@ struct Following {
     seen: Seen,
     /// Whether something happened that the page was not told of.
     changed: bool,
+    /// The log of the time between the page and this stream.
+    missed: Option<Box<Tail>>,
     /// When the page was last told of a change.
     told: Instant,
     /// When it was last told anything.
@@ -384,7 +505,13 @@ impl Following {
                     self.changed = false;
                     self.told = Instant::now();
                     self.source.forget();
-                    return Some(self.say("data: changed\n\n"));
+                    let mark = self.source.mark(&self.seen);
+                    return Some(self.say(format!("id: {mark}\ndata: changed\n\n")));
+                }
+                () = hear_missed(&mut self.missed, self.about), if !self.changed => {
+                    self.missed = None;
+                    self.changed = true;
+                    false
                 }
                 _ = self.look.tick() => true,
                 goes_on = self.source.hear(self.about), if !self.changed => {
@@ -412,9 +539,9 @@ impl Following {
         }
     }
 
-    fn say(mut self, text: &'static str) -> (Result<Bytes, Infallible>, Self) {
+    fn say(mut self, text: impl Into<Bytes>) -> (Result<Bytes, Infallible>, Self) {
         self.spoke = Instant::now();
-        (Ok(Bytes::from_static(text.as_bytes())), self)
+        (Ok(text.into()), self)
     }
 
     async fn look(&mut self) -> Result<Looked, Trouble> {
@@ -450,6 +577,18 @@ impl Visit {
 mod tests {
     use super::*;
     use posthorn_domain::Timestamp;
+
+    #[test]
+    fn marks_are_read_as_they_are_written() {
+        let place = |commit, row| LogPlace { commit, row };
+        let log = Some(TailCursor { events: place(1, 2), attempts: place(u64::MAX, u128::MAX) });
+        for mark in [Mark { log: None, print: 0xab }, Mark { log, print: u64::MAX }] {
+            assert_eq!(Mark::read(&mark.to_string()), Some(mark));
+        }
+        for text in ["", "x", "1.2", "1.2.3.4", "1.2.3.4.5.6", "1.a.3.4.5", "-1"] {
+            assert_eq!(Mark::read(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn a_page_is_about_what_its_id_names() {

@@ -13,6 +13,7 @@ pub(crate) mod event_type_form;
 pub(crate) mod event_types;
 pub(crate) mod events;
 pub(crate) mod explain;
+pub(crate) mod figures;
 pub(crate) mod filter_form;
 pub(crate) mod jobs;
 pub(crate) mod keys;
@@ -26,9 +27,11 @@ pub(crate) mod realms;
 pub(crate) mod show;
 pub(crate) mod subscription;
 pub(crate) mod subscriptions;
+pub(crate) mod sure;
 pub(crate) mod system;
 pub(crate) mod systems;
 pub(crate) mod tenant;
+pub(crate) mod tenant_portal;
 pub(crate) mod tenants;
 pub(crate) mod topics;
 pub(crate) mod typed;
@@ -135,7 +138,9 @@ pub(crate) static ROUTES: &[PageRoute] = routes! {
     POST "/console/t/{tenant}/certificates/{id}/delete" Manage certificates::delete;
 
     GET "/console/t/{tenant}/topics" Read topics::list;
+    POST "/console/t/{tenant}/topics" Manage topics::create;
     GET "/console/t/{tenant}/topics/{name}" Read topics::one;
+    POST "/console/t/{tenant}/topics/{name}" Manage topics::change;
 
     GET "/console/t/{tenant}/notificaties" Read notificaties::show;
     POST "/console/t/{tenant}/notificaties" Operator notificaties::change;
@@ -149,7 +154,7 @@ pub(crate) static ROUTES: &[PageRoute] = routes! {
     GET "/console/tenants/{id}" Operator tenant::one;
     POST "/console/tenants/{id}" Operator tenant::change;
     POST "/console/tenants/{id}/delete" Operator tenant::delete;
-    POST "/console/tenants/{id}/portal-link" Operator tenant::portal_link;
+    POST "/console/tenants/{id}/portal-link" Operator tenant_portal::create;
 
     GET "/console/realms" Operator realms::list;
     POST "/console/realms" Operator realms::create;

@@ -3,7 +3,7 @@
 //! Pages do not decide who may see what. They ask the native API, within the process and in the name of the session, so
 //! that a page can do nothing a key with the same rights could not, and every rule is written once.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
 use axum::response::Response;
@@ -14,11 +14,13 @@ use posthorn_api::Vouched;
 use posthorn_domain::{Home, RealmName, Scope, Session, Tenant, TenantId, Timestamp};
 use posthorn_engine::{Acting, Engine, Principal, TenantFilter};
 use posthorn_listener::Peer;
+use posthorn_store::Counts;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::Console;
+use crate::entry;
 use crate::form::{self, Fields};
 use crate::trouble::{Refusal, Trouble};
 
@@ -45,6 +47,10 @@ pub(crate) struct Visit {
     pub(crate) uri: Uri,
     /// Which pages they are on, for the audit log.
     surface: &'static str,
+    /// How things were before the page was made, for its stream.
+    pub(crate) mark: Option<String>,
+    /// What its tenant had then.
+    counts: OnceLock<Counts>,
 }
 
 /// What a visit is made of.
@@ -79,6 +85,23 @@ impl Visit {
             named,
             uri,
             surface,
+            mark: None,
+            counts: OnceLock::new(),
+        }
+    }
+
+    /// What the tenant of the page has, counted before it was made.
+    pub(crate) fn counted(&self, counts: Counts) {
+        // The first count is as good as another.
+        let _ = self.counts.set(counts);
+    }
+
+    /// What a tenant has, for the navigation; nothing while the store does not answer.
+    pub(crate) async fn counts(&self, tenant: TenantId) -> Option<Counts> {
+        let own = self.tenant.as_ref().is_some_and(|own| own.id == tenant);
+        match self.counts.get().filter(|_| own) {
+            Some(counts) => Some(*counts),
+            None => self.engine().store().counts(Some(tenant)).await.ok(),
         }
     }
 
@@ -156,11 +179,12 @@ impl Visit {
         self.peer.as_ref()
     }
 
-    /// Whether somebody who stays may still look: the session is there, what it stands on is, and so is the tenant.
+    /// Whether somebody who stays may still look: the session is there, what it stands on is, and so is the tenant. It is
+    /// judged by the rights that a page would have now, so that no page is called over that could be opened again.
     pub(crate) async fn is_still_allowed(&self) -> Result<bool, Trouble> {
-        let session = self.engine().authenticate_session(&self.token).await?;
-        let principal = session.and_then(|session| self.engine().principal_of(&session));
-        let Some(principal) = principal else { return Ok(false) };
+        let peer = self.peer.as_ref();
+        let still = entry::still(&self.console, &self.token, &self.headers, peer).await?;
+        let Some(principal) = still else { return Ok(false) };
         let reads = principal.is_operator() || principal.key.allows(Scope::Read);
         let own = match &self.tenant {
             None => principal.is_operator(),

@@ -18,7 +18,7 @@ use posthorn_domain::{
     Attempt, DeliveryState, FailureClass, NodeId, RealmName, RollupCounts, RollupScope, RollupStep,
     Span, SubscriptionId, TenantId, Timestamp, TopicName,
 };
-use posthorn_store::{MinuteRollup, Record, Rollups, Series, SeriesAsk};
+use posthorn_store::{MinuteRollup, Record, RollupKind, Rollups, Series, SeriesAsk, Sums, SumsAsk};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
@@ -387,6 +387,24 @@ impl Engine {
             at = at.plus(step.span());
         }
         Ok(points)
+    }
+}
+
+/// Ranges longer than this are summed up by the hour.
+const BY_MINUTES: Span = Span::from_secs(3 * 3_600);
+
+impl Engine {
+    /// What all tenants, or all subscriptions, come to since a time: those of whom anything was counted. Longer ranges
+    /// begin with a whole hour. The last second or two may be missing, and what is older when there is more than `rows`.
+    /// It takes as long as there is much: nothing to wait for on the way to a page.
+    pub async fn sums(&self, kind: RollupKind, from: Timestamp, rows: usize) -> Result<Sums> {
+        let until = RollupStep::Minute.ceil(self.now().plus(Span::from_millis(1)));
+        let step = match from.plus(BY_MINUTES) < until {
+            true => RollupStep::Hour,
+            false => RollupStep::Minute,
+        };
+        let ask = SumsAsk { kind, step, from: step.floor(from), until, rows };
+        Ok(self.store().sums(ask).await?)
     }
 }
 

@@ -396,6 +396,11 @@ impl Engine {
         self.inner.hints.commits.load(Ordering::Relaxed)
     }
 
+    /// Where the log of the whole server ends now: whoever listens from here on misses nothing that comes later.
+    pub async fn log_end(&self) -> Result<TailCursor> {
+        Ok(end(&**self.store()).await?)
+    }
+
     /// Events and attempts of a tenant as they happen, on whichever node: from now on, or from where an
     /// earlier listener stood, of the last day.
     pub async fn tail(&self, tenant: TenantId, from: Option<TailCursor>) -> Result<Tail> {

@@ -78,8 +78,8 @@ use posthorn_store::{
     CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
     Ending, Entered, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk, Followed,
     Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Swept,
-    TendRollups, Work,
+    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Sums,
+    SumsAsk, Swept, TendRollups, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -518,6 +518,10 @@ impl Store for PostgresStore {
 
     async fn series(&self, ask: SeriesAsk) -> Result<Series> {
         rollup::series(&self.session, ask).await
+    }
+
+    async fn sums(&self, ask: SumsAsk) -> Result<Sums> {
+        rollup::sums(&self.session, ask).await
     }
 
     async fn ping(&self) -> Result<()> {

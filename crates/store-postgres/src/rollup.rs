@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 
 use deadpool_postgres::Object;
 use posthorn_domain::{RollupCounts, RollupScope, RollupStep, SubscriptionId, TenantId, Timestamp};
-use posthorn_store::{Result, Rollups, Series, SeriesAsk, TendRollups, add_up};
+use posthorn_store::{
+    Result, Rollups, Series, SeriesAsk, Summing, Sums, SumsAsk, TendRollups, add_up,
+};
 use tokio_postgres::Row;
 
 use crate::codec::{FIRST_UID, Reader, Uid, limit};
@@ -20,6 +22,7 @@ use crate::session::{
 use crate::sql;
 
 const SERIES: Operation = Operation::read("series", "read figures of the past");
+const SUMS: Operation = Operation::read("sums", "sum up figures of the past");
 const TEND: Operation = Operation::write("tend_rollups", "add up figures of the past").slow();
 const PENDING: Operation =
     Operation::read("pending_by_subscription", "count unfinished deliveries").slow();
@@ -93,6 +96,95 @@ async fn read(client: &Object, ask: SeriesAsk) -> Outcome<Series> {
     let rows: Vec<(Timestamp, RollupCounts)> =
         rows.iter().map(counted).collect::<Result<_, Corrupt>>()?;
     Ok(add_up(ask.step, rows.into_iter()))
+}
+
+pub(crate) async fn sums(session: &Session, ask: SumsAsk) -> Result<Sums> {
+    session.run(SUMS, move |client| Box::pin(sum_up(client, ask))).await
+}
+
+async fn sum_up(client: &Object, ask: SumsAsk) -> Outcome<Sums> {
+    begin_snapshot(client).await?;
+    let mut summing = Summing::new(&ask);
+    let mut whole = true;
+    if let Some(row) = query(client, sql::ROLLUP_BOUNDS, &[]).await?.first() {
+        let reader = Reader::new(row, "folded_rollup", "scope");
+        let folded: (i64, String, Uid) = match ask.step {
+            RollupStep::Minute => (i64::MIN, String::new(), FIRST_UID),
+            RollupStep::Hour => (reader.get("at")?, reader.get("scope")?, reader.get("node")?),
+        };
+        let first = ask.from.max(Timestamp::from_millis(folded.0));
+        let minutes = overlap(&reader, ("first_minute", "last_minute"), first, ask.until)?;
+        if let Some(range) = minutes {
+            let table = Kind::Minutes(folded);
+            whole = sum_range(client, &ask, &table, range, &mut summing).await?;
+        }
+        let hours = overlap(&reader, ("first_hour", "last_hour"), ask.from, ask.until)?;
+        if let Some(range) = hours.filter(|_| whole && ask.step == RollupStep::Hour) {
+            whole = sum_range(client, &ask, &Kind::Hours, range, &mut summing).await?;
+        }
+    }
+    commit(client).await?;
+    if whole {
+        summing.reached(ask.from);
+    }
+    Ok(summing.done())
+}
+
+/// Which table is summed up: minutes after the last that is in its hour, or hours.
+enum Kind {
+    Minutes((i64, String, Uid)),
+    Hours,
+}
+
+/// Steps that are asked for at once, at most.
+const STEPS_MAX: i64 = 60;
+
+/// Sums up steps, the newest first, some at a time: as many as will not be far too much, as far as those before tell.
+/// Whether all were looked at.
+async fn sum_range(
+    client: &Object,
+    ask: &SumsAsk,
+    kind: &Kind,
+    (first, last): (i64, i64),
+    summing: &mut Summing,
+) -> Outcome<bool> {
+    let (lowest, beyond) = ask.kind.bounds();
+    let step = match kind {
+        Kind::Minutes(_) => RollupStep::Minute,
+        Kind::Hours => RollupStep::Hour,
+    };
+    let each = i64::try_from(step.span().as_millis()).unwrap_or(i64::MAX);
+    let first = step.ceil(Timestamp::from_millis(first)).as_millis();
+    let mut last = step.floor(Timestamp::from_millis(last)).as_millis();
+    let mut steps = 1;
+    while last >= first {
+        if !summing.goes_on() {
+            return Ok(false);
+        }
+        let from = first.max(last - (steps - 1) * each);
+        let rows = match kind {
+            Kind::Minutes((at, scope, node)) => {
+                let params: [Param<'_>; 7] = [&from, &last, &lowest, &beyond, at, scope, node];
+                query(client, sql::ROLLUP_KIND_MINUTES, &params).await?
+            }
+            Kind::Hours => {
+                let params: [Param<'_>; 4] = [&from, &last, &lowest, &beyond];
+                query(client, sql::ROLLUP_KIND_HOURS, &params).await?
+            }
+        };
+        for row in &rows {
+            let reader = Reader::new(row, "rollup", "scope");
+            let scope: &str = reader.get("scope")?;
+            let scope: RollupScope =
+                scope.parse().map_err(|_| reader.corrupt("scope", "this is no scope"))?;
+            summing.add(reader.time("at")?, scope, &counts(&reader)?);
+        }
+        summing.reached(Timestamp::from_millis(from));
+        let per_step = (rows.len() as i64 / steps).max(1);
+        steps = (i64::try_from(summing.left()).unwrap_or(i64::MAX) / per_step).clamp(1, STEPS_MAX);
+        last = from - each;
+    }
+    Ok(true)
 }
 
 /// From the first to the last moment of a table that is asked for, both included: a question about a

@@ -157,6 +157,8 @@ statements! {
     ROLLUP_HOUR_PRUNE = "rollup_hour_prune",
     ROLLUP_HOUR_PUT = "rollup_hour_put",
     ROLLUP_HOURS = "rollup_hours",
+    ROLLUP_KIND_HOURS = "rollup_kind_hours",
+    ROLLUP_KIND_MINUTES = "rollup_kind_minutes",
     ROLLUP_MINUTES = "rollup_minutes",
     ROLLUP_PRUNE = "rollup_prune",
     ROLLUP_PUT = "rollup_put",

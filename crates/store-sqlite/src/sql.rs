@@ -301,6 +301,11 @@ pub(crate) const ROLLUP_BOUNDS: &str =
 /// The same of hours.
 pub(crate) const ROLLUP_HOUR_BOUNDS: &str =
     "select (select min(at) from rollup_hour), (select max(at) from rollup_hour)";
+/// All scopes of a kind at one moment: neighbours.
+pub(crate) const ROLLUP_KIND_MINUTE: &str =
+    "select scope, node, counts from rollup where at = ?1 and scope >= ?2 and scope < ?3";
+pub(crate) const ROLLUP_KIND_HOUR: &str =
+    "select scope, counts from rollup_hour where at = ?1 and scope >= ?2 and scope < ?3";
 pub(crate) const ROLLUP_HOUR_PUT: &str = "insert into rollup_hour (at, scope, counts) \
     values (?1, ?2, ?3) on conflict do update set counts = excluded.counts";
 

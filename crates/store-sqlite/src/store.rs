@@ -20,7 +20,7 @@ use posthorn_store::{
     Ending, Entered, Error, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk,
     Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place,
     Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk,
-    SessionFilter, Store, Swept, TendRollups, Work,
+    SessionFilter, Store, Sums, SumsAsk, Swept, TendRollups, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -717,6 +717,10 @@ impl Store for SqliteStore {
 
     async fn series(&self, ask: SeriesAsk) -> Result<Series> {
         self.read(move |conn| read::rollups::series(conn, &ask)).await
+    }
+
+    async fn sums(&self, ask: SumsAsk) -> Result<Sums> {
+        self.read(move |conn| read::rollups::sums(conn, &ask)).await
     }
 
     async fn ping(&self) -> Result<()> {

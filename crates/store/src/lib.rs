@@ -66,7 +66,10 @@ pub use query::{
     AttemptFilter, AttemptLine, Counts, EventFilter, EventTally, Listing, Order, Page, Place,
     Prune, Pruned, RedrivePage,
 };
-pub use rollup::{MinuteRollup, Rollups, Series, SeriesAsk, TendRollups, add_up};
+pub use rollup::{
+    MinuteRollup, RollupKind, Rollups, Series, SeriesAsk, Sum, Summing, Sums, SumsAsk, TendRollups,
+    add_up,
+};
 pub use session::{EndSessions, SessionFilter, session_page, session_place};
 pub use work::{
     Advanced, Claim, DueSubscription, Entered, FailingSubscription, Moved, PendingAsk, Record,
@@ -627,6 +630,11 @@ pub trait Store: Send + Sync + 'static {
     /// made of their minutes are added up on the way, so that nobody sees the difference. Costs a look for
     /// each step, not for what else was counted.
     async fn series(&self, ask: SeriesAsk) -> Result<Series>;
+
+    /// What many scopes come to in a range: the newest steps first, and only whole ones. When [`SumsAsk::rows`] were
+    /// looked at, the rest is left out, and [`Sums::from`] says from where on all is in. What is not yet in its hour
+    /// is added on the way. Costs as many rows as there are of that kind in the range.
+    async fn sums(&self, ask: SumsAsk) -> Result<Sums>;
 
     /// Whether the store can be used right now. Cheap.
     async fn ping(&self) -> Result<()>;

@@ -50,6 +50,110 @@ impl SeriesAsk {
 /// Steps of a series in which something was counted, by time.
 pub type Series = Vec<(Timestamp, RollupCounts)>;
 
+/// Of what a question about many scopes is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RollupKind {
+    /// All tenants.
+    Tenants,
+    /// All subscriptions.
+    Subscriptions,
+}
+
+impl RollupKind {
+    /// The texts of its scopes: from the first of these up to, but without, the second.
+    pub fn bounds(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Tenants => ("ten_", "ten`"),
+            Self::Subscriptions => ("sub_", "sub`"),
+        }
+    }
+
+    /// Whether a scope is of this kind.
+    pub fn contains(self, scope: &RollupScope) -> bool {
+        match self {
+            Self::Tenants => matches!(scope, RollupScope::Tenant(_)),
+            Self::Subscriptions => matches!(scope, RollupScope::Subscription(_)),
+        }
+    }
+}
+
+/// What is to be summed up.
+#[derive(Clone, Copy, Debug)]
+pub struct SumsAsk {
+    /// Of whom.
+    pub kind: RollupKind,
+    /// From minutes, or from hours and the minutes that are not in them yet.
+    pub step: RollupStep,
+    /// The beginning of the first step.
+    pub from: Timestamp,
+    /// The end of the last step.
+    pub until: Timestamp,
+    /// When so many rows were looked at, no further step is begun.
+    pub rows: usize,
+}
+
+/// What many scopes come to in a range.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// All steps from here on are in them.
+    pub from: Timestamp,
+    /// Those of whom anything was counted.
+    pub scopes: BTreeMap<RollupScope, Sum>,
+}
+
+/// What one scope comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Everything together.
+    pub counts: RollupCounts,
+    /// The last step with a delivery that became a dead letter.
+    pub dead_at: Option<Timestamp>,
+}
+
+/// Sums up steps, the newest first, until there are enough rows.
+#[derive(Debug)]
+pub struct Summing {
+    left: usize,
+    sums: Sums,
+}
+
+impl Summing {
+    /// For this question.
+    pub fn new(ask: &SumsAsk) -> Self {
+        Self { left: ask.rows, sums: Sums { from: ask.until, scopes: BTreeMap::new() } }
+    }
+
+    /// Whether another step may be begun.
+    pub fn goes_on(&self) -> bool {
+        self.left > 0
+    }
+
+    /// How many rows may still be looked at.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// A row of a step that is being read.
+    pub fn add(&mut self, at: Timestamp, scope: RollupScope, counts: &RollupCounts) {
+        self.left = self.left.saturating_sub(1);
+        let sum = self.sums.scopes.entry(scope).or_default();
+        sum.counts.add(counts);
+        if counts.dead > 0 {
+            sum.dead_at = sum.dead_at.max(Some(at));
+        }
+    }
+
+    /// All rows from here on were added.
+    pub fn reached(&mut self, at: Timestamp) {
+        self.sums.from = self.sums.from.min(at);
+    }
+
+    /// The sums.
+    pub fn done(self) -> Sums {
+        self.sums
+    }
+}
+
 /// Adds rows up to the steps that they are part of.
 pub fn add_up(step: RollupStep, rows: impl Iterator<Item = (Timestamp, RollupCounts)>) -> Series {
     let mut sums: BTreeMap<Timestamp, RollupCounts> = BTreeMap::new();

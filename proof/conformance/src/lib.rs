@@ -429,6 +429,8 @@ macro_rules! conformance_suite {
                 old_rollups_go_when_they_are_in_their_hours
                 rollups_survive_reopening
                 writers_at_once_lose_nothing
+                many_scopes_are_summed_up
+                sums_begin_where_there_are_too_many_rows
                 unfinished_deliveries_are_counted_by_subscription
             }
             traces {

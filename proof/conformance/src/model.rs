@@ -48,7 +48,7 @@ use posthorn_store::{
     Ending, Entered, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk, Followed,
     Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
     Record, Recorded, RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, SessionFilter,
-    StateKind, Store, Swept, TendRollups, Work,
+    StateKind, Store, Sums, SumsAsk, Swept, TendRollups, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -776,6 +776,10 @@ impl Store for ModelStore {
 
     async fn series(&self, ask: SeriesAsk) -> Result<Series> {
         Ok(self.shared.state.lock().rollups.series(&ask))
+    }
+
+    async fn sums(&self, ask: SumsAsk) -> Result<Sums> {
+        Ok(self.shared.state.lock().rollups.sums(&ask))
     }
 
     async fn ping(&self) -> Result<()> {

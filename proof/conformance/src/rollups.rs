@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use posthorn_domain::{
     FailureClass, NodeId, RealmName, RollupCounts, RollupScope, RollupStep, Span, SubscriptionId,
-    Timestamp,
+    TenantId, Timestamp,
 };
-use posthorn_store::{MinuteRollup, Recorded, Rollups, Series, SeriesAsk, Store, TendRollups};
+use posthorn_store::{
+    MinuteRollup, Recorded, RollupKind, Rollups, Series, SeriesAsk, Store, Sum, SumsAsk,
+    TendRollups,
+};
 
 use super::Fixture;
 use super::builders::{Setting, at, delivered, node, unique, whole};
@@ -260,6 +263,100 @@ pub async fn writers_at_once_lose_nothing(fixture: &dyn Fixture) {
         assert_eq!(found.into_iter().map(|(_, counts)| counts).collect::<Vec<_>>(), expected);
         let hours = series(&store, scope, RollupStep::Hour).await;
         assert_eq!(hours, [(minute(0), some(84))]);
+    }
+}
+
+/// What a question about subscriptions comes to: of each of these, how much failed, and when one last died.
+async fn sums(store: &Arc<dyn Store>, ask: SumsAsk, of: &[&RollupScope]) -> Vec<Option<Sum>> {
+    let sums = store.sums(ask).await.expect("sums");
+    assert!(sums.scopes.keys().all(|scope| ask.kind.contains(scope)), "{sums:?}");
+    of.iter().map(|scope| sums.scopes.get(scope).copied()).collect()
+}
+
+/// All scopes of a kind, from minutes and from hours, whether or not these were made yet.
+pub async fn many_scopes_are_summed_up(fixture: &dyn Fixture) {
+    let store = fixture.store().await;
+    let (one, two) = (node(), node());
+    let (a, b, c) = (&scope(), &scope(), &scope());
+    let tenant = &RollupScope::Tenant(TenantId::new(at(0), unique().into()));
+    let other = &RollupScope::Realm(realm());
+    let failing = |number| RollupCounts { dead: 0, ..some(number) };
+    let rows = [
+        (a, 0, some(1)),
+        (a, 5, some(2)),
+        (a, 61, failing(3)),
+        (b, 5, some(4)),
+        (b, 130, some(5)),
+        (tenant, 61, some(6)),
+        (other, 61, some(7)),
+    ];
+    write(&store, rollups(one, 1, &rows)).await;
+    write(&store, rollups(two, 1, &[(a, 61, failing(10))])).await;
+    let ask = |step, from, until| SumsAsk {
+        kind: RollupKind::Subscriptions,
+        step,
+        from: minute(from),
+        until: minute(until),
+        rows: 1_000_000,
+    };
+    let is =
+        |counts: RollupCounts, dead: Option<u64>| Some(Sum { counts, dead_at: dead.map(minute) });
+    let mut sum = some(3);
+    sum.add(&failing(13));
+    let check = async || {
+        let of = [a, b, c, tenant];
+        let found = sums(&store, ask(RollupStep::Minute, 0, 131), &of).await;
+        assert_eq!(found, [is(sum, Some(5)), is(some(9), Some(130)), None, None]);
+        let found = sums(&store, ask(RollupStep::Minute, 1, 130), &of[..2]).await;
+        let mut later = some(2);
+        later.add(&failing(13));
+        assert_eq!(found, [is(later, Some(5)), is(some(4), Some(5))]);
+        assert_eq!(sums(&store, ask(RollupStep::Minute, 6, 61), &of[..2]).await, [None, None]);
+        assert_eq!(sums(&store, ask(RollupStep::Minute, 61, 6), &of[..2]).await, [None, None]);
+        let hours = store.sums(ask(RollupStep::Hour, 0, 180)).await.expect("sums");
+        let of_hours = [a, b].map(|scope| hours.scopes[scope].counts);
+        assert_eq!((of_hours, hours.from), ([sum, some(9)], minute(0)));
+        let last = store.sums(ask(RollupStep::Hour, 60, 120)).await.expect("sums");
+        assert_eq!((last.scopes[a].counts, last.scopes.get(b)), (failing(13), None));
+        let tenants = SumsAsk { kind: RollupKind::Tenants, ..ask(RollupStep::Hour, 0, 180) };
+        assert_eq!(
+            sums(&store, tenants, &[tenant, a, other]).await[0].map(|sum| sum.counts),
+            Some(some(6))
+        );
+    };
+    check().await;
+    tend(&store, fold(minute(62), 3)).await;
+    check().await;
+    tend(&store, fold(minute(200), 1_000)).await;
+    check().await;
+}
+
+/// What was not looked at is the oldest, and whole steps of it.
+pub async fn sums_begin_where_there_are_too_many_rows(fixture: &dyn Fixture) {
+    let store = fixture.store().await;
+    let scopes: Vec<RollupScope> = (0..3).map(|_| scope()).collect();
+    let rows: Vec<_> =
+        (0..200).flat_map(|at| scopes.iter().map(move |scope| (scope, at, some(1)))).collect();
+    write(&store, rollups(node(), 1, &rows)).await;
+    for (step, before) in [(RollupStep::Minute, 0), (RollupStep::Hour, 0), (RollupStep::Hour, 185)]
+    {
+        if before > 0 {
+            tend(&store, fold(minute(before), 100)).await;
+        }
+        for most in [1, 7, 60, 10_000] {
+            let (kind, from, until) = (RollupKind::Subscriptions, minute(0), minute(240));
+            let found = store.sums(SumsAsk { kind, step, from, until, rows: most }).await;
+            let found = found.expect("sums");
+            let summed =
+                |scope| found.scopes.get(scope).map_or(0, |sum: &Sum| sum.counts.published);
+            let first = (200 - summed(&scopes[0])) as i64;
+            let named = (found.from.as_millis() - minute(0).as_millis()) / 60_000;
+            assert_eq!(named, first, "{step:?} {before} {most}");
+            assert!(scopes.iter().all(|scope| summed(scope) == summed(&scopes[0])), "{found:?}");
+            assert!(summed(&scopes[0]) >= 1, "a step at least");
+            let whole = most == 10_000 || (before > 0 && most == 60);
+            assert_eq!(first == 0, whole, "{step:?} {before} {most}: {first}");
+        }
     }
 }
 

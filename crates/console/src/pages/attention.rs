@@ -9,20 +9,20 @@ use posthorn_domain::{
     FailureCode, NodeId, RollupScope, RollupStep, Shard, SubscriptionId, Tenant, TenantId,
     Timestamp,
 };
-use posthorn_store::{AttemptFilter, Listing, OutcomeFilter, Period};
+use posthorn_store::{AttemptFilter, Listing, OutcomeFilter, Period, RollupKind};
 use tokio::time::Instant;
 
+use super::overview::Range;
 use super::show::{Named, Shown, Time};
 use crate::chart::Bars;
 use crate::frame::home;
+use crate::text;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 use crate::words;
 
 /// Receivers that are shown, at most.
 const WORST_MAX: usize = 10;
-/// Receivers that only fail, of which the worst are looked for.
-const LOOKED_MAX: usize = 50;
 /// The store may take so long to answer before that is worth a word.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -115,6 +115,8 @@ pub(crate) fn millis(span: Duration) -> u64 {
 pub(crate) struct Worst {
     pub(crate) base: String,
     pub(crate) to: Named,
+    /// Whose it is.
+    pub(crate) tenant: String,
     /// Since when it only fails.
     pub(crate) since: Option<Time>,
     /// How many attempts failed, or how many deliveries wait.
@@ -129,6 +131,8 @@ pub(crate) struct Failures {
     /// How many have only failed, for a while.
     pub(crate) only: usize,
     pub(crate) more: usize,
+    /// Whether those of all tenants are among them: until the first figures are there, they are not.
+    pub(crate) counted: bool,
 }
 
 /// Failed attempts of a tenant that are looked at.
@@ -155,60 +159,106 @@ async fn failed_lately(
     Ok(found)
 }
 
-/// The receivers that fail, those with most failures in the range first: those that have only failed for a while, of
-/// all tenants that are looked at, and those whose newest attempts failed, of one.
+/// A receiver of which something failed.
+#[derive(Default)]
+struct Known {
+    failed: u64,
+    /// Since when it only fails.
+    since: Option<Timestamp>,
+}
+
+/// The receivers that fail, those with most failures in the range first: of the whole server, or of one tenant. The
+/// newest attempts of the tenant that is looked at count at once, all others with the next figures.
 pub(crate) async fn by_failures(
     visit: &Visit,
     (tenant, usual): (Option<TenantId>, Option<TenantId>),
-    range: (RollupStep, Timestamp),
+    range: &Range,
     now: Timestamp,
 ) -> Result<Failures, Trouble> {
     let engine = visit.engine();
+    let from = Timestamp::from_millis(now.as_millis() - range.millis);
+    let mut known: BTreeMap<SubscriptionId, Known> = BTreeMap::new();
+    let summed = visit.console.figures.get(engine, RollupKind::Subscriptions, range).await;
+    for (scope, sum) in summed.iter().flat_map(|summed| &summed.scopes) {
+        let failed: u64 = sum.counts.failed.iter().sum();
+        if let RollupScope::Subscription(id) = scope
+            && failed > 0
+        {
+            known.insert(*id, Known { failed, since: None });
+        }
+    }
+    // Figures come a moment later, and not at all when a server was killed before; attempts are there at once.
+    if let Some(usual) = usual {
+        for (id, failed) in failed_lately(visit, usual, from).await? {
+            let known = known.entry(id).or_default();
+            known.failed = known.failed.max(failed);
+        }
+    }
     let shards: Vec<Shard> = Shard::all().collect();
-    let all = engine.store().failing(&shards).await.map_err(|_| Trouble::Away)?;
-    let mut known: BTreeMap<SubscriptionId, Option<Timestamp>> = BTreeMap::new();
-    let lately = match usual {
-        Some(usual) => failed_lately(visit, usual, range.1).await?,
-        None => BTreeMap::new(),
-    };
-    known.extend(lately.keys().map(|id| (*id, None)));
-    known.extend(all.into_iter().map(|failing| (failing.subscription, Some(failing.streak.since))));
-    let mut seen: Vec<(SubscriptionId, Option<Timestamp>, Tenant)> = Vec::new();
-    for (id, since) in known {
+    let streaks = engine.store().failing(&shards).await.map_err(|_| Trouble::Away)?;
+    for failing in streaks {
+        known.entry(failing.subscription).or_default().since = Some(failing.streak.since);
+    }
+    let mut seen: Vec<(SubscriptionId, Known, TenantId)> = Vec::with_capacity(known.len());
+    for (id, known) in known {
+        // What is deleted needs nobody.
         let Some(view) = engine.catalog().view(id) else { continue };
         let own = view.subscription.tenant;
-        if tenant.is_some_and(|tenant| tenant != own) {
-            continue;
+        if tenant.is_none_or(|tenant| tenant == own) {
+            seen.push((id, known, own));
         }
-        seen.extend(visit.find_tenant(&own.to_string()).map(|own| (id, since, own)));
     }
-    // Those first that have failed longest.
-    seen.sort_by_key(|(_, since, _)| since.unwrap_or(Timestamp::MAX));
-    let only = seen.iter().filter(|(_, since, _)| since.is_some()).count();
+    // Of those that fail as often, those first that have failed longest.
+    seen.sort_by_key(|(_, known, _)| {
+        (std::cmp::Reverse(known.failed), known.since.unwrap_or(Timestamp::MAX))
+    });
+    let only = seen.iter().filter(|(_, known, _)| known.since.is_some()).count();
     let more = seen.len().saturating_sub(WORST_MAX);
-    let mut found = Vec::new();
-    for (id, since, own) in seen.into_iter().take(LOOKED_MAX) {
-        let series = engine.series(RollupScope::Subscription(id), range.0, range.1, now).await?;
-        let failed: u64 = series.iter().flat_map(|(_, counts)| counts.failed.iter()).sum();
-        // Figures come a moment later, and not at all when a server was killed before; attempts are there at once.
-        let failed = failed.max(lately.get(&id).copied().unwrap_or(0));
-        let worst = Worst {
+    let mut worst = Vec::new();
+    for (id, Known { failed, since }, own) in seen {
+        let Some(own) = visit.find_tenant(&own.to_string()) else { continue };
+        let series = engine.series(RollupScope::Subscription(id), range.step, from, now).await?;
+        worst.push(Worst {
             base: home(&own),
             to: Named::find(engine, own.id, id),
+            tenant: text::line(&own.name, 60),
             since: since.map(|since| Time::new(since, now)),
             count: words::number(failed),
             bars: Bars::of(&series),
-            shown: if since.is_some() {
-                Shown::new("bad", "failing")
-            } else {
-                Shown::new("wait", "some fail")
+            shown: match since {
+                Some(_) => Shown::new("bad", "failing"),
+                None => Shown::new("wait", "some fail"),
             },
-        };
-        found.push((failed, worst));
+        });
+        if worst.len() == WORST_MAX {
+            break;
+        }
     }
-    found.sort_by_key(|(failed, _)| std::cmp::Reverse(*failed));
-    let worst = found.into_iter().take(WORST_MAX).map(|(_, worst)| worst).collect();
-    Ok(Failures { worst, only, more })
+    Ok(Failures { worst, only, more, counted: summed.is_some() })
+}
+
+/// Tenants whose dead letters are looked at for the newest of all.
+const DEAD_TENANTS: usize = 8;
+
+/// The tenants that got a dead letter last, as far as the figures of the range tell, and the one that is looked at.
+pub(crate) async fn lately_dead(
+    visit: &Visit,
+    usual: Option<&Tenant>,
+    range: &Range,
+) -> Vec<Tenant> {
+    let engine = visit.engine();
+    let summed = visit.console.figures.get(engine, RollupKind::Tenants, range).await;
+    let mut found: Vec<(Timestamp, TenantId)> = Vec::new();
+    for (scope, sum) in summed.iter().flat_map(|summed| &summed.scopes) {
+        if let (RollupScope::Tenant(id), Some(at)) = (scope, sum.dead_at) {
+            found.push((at, *id));
+        }
+    }
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    let found =
+        found.into_iter().map(|(_, id)| id).filter(|id| usual.is_none_or(|own| own.id != *id));
+    let others = found.filter_map(|id| engine.catalog().tenant(id).ok());
+    usual.cloned().into_iter().chain(others.take(DEAD_TENANTS)).collect()
 }
 
 /// How many deliveries wait, by subscription.
@@ -281,6 +331,7 @@ pub(crate) async fn by_backlog(
         found.push(Worst {
             base: home(&tenant),
             to: Named::find(visit.engine(), tenant.id, id),
+            tenant: text::line(&tenant.name, 60),
             since: None,
             count: words::number(count),
             bars: Bars::of(&series),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::Answer;
 use super::keys::scope_name;
 use super::show::{Listed, Named, Shown, Time};
+use super::sure::{self, Question};
 use super::typed::{self, Typed, Wrong};
 use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
@@ -341,6 +342,16 @@ pub(crate) async fn rotate(visit: Arc<Visit>) -> Answer {
 /// `POST …/certificates/{id}/revoke`.
 pub(crate) async fn revoke(visit: Arc<Visit>) -> Answer {
     let id = named(&visit)?;
+    let question = Question {
+        place: Place::Certificates,
+        title: "Revoke this certificate?",
+        text: "It is not used any more and cannot come back. Subscriptions that need it fail until there is another.",
+        button: "Revoke it",
+        back: format!("{}/certificates/{id}", home(visit.tenant()?)),
+    };
+    if let Some(asked) = sure::ask(&visit, question).await {
+        return asked;
+    }
     visit.send_bytes(Method::POST, &format!("/v1/certificates/{id}/revoke"), None).await?;
     back(&visit, id, "revoked")
 }
@@ -352,6 +363,16 @@ fn back(visit: &Visit, id: CertificateId, done: &str) -> Answer {
 /// `POST …/certificates/{id}/delete`.
 pub(crate) async fn delete(visit: Arc<Visit>) -> Answer {
     let id = named(&visit)?;
+    let question = Question {
+        place: Place::Certificates,
+        title: "Delete this certificate?",
+        text: "It goes for good, with its private key. Subscriptions that need it fail until there is another.",
+        button: "Delete for good",
+        back: format!("{}/certificates/{id}", home(visit.tenant()?)),
+    };
+    if let Some(asked) = sure::ask(&visit, question).await {
+        return asked;
+    }
     visit.send_bytes(Method::DELETE, &format!("/v1/certificates/{id}"), None).await?;
     Ok(see(&format!("{}/certificates?done=deleted", home(visit.tenant()?))))
 }

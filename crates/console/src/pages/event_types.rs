@@ -4,18 +4,21 @@ use std::sync::Arc;
 
 use askama::Template;
 use http::{Method, StatusCode};
-use posthorn_domain::{Home, Scope, Timestamp};
+use posthorn_domain::{Home, Scope, Span, SubscriptionStatus, Tenant, Timestamp};
+use posthorn_engine::SubscriptionView;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Answer;
-use super::show::{Listed, Pager, Shown, Time};
+use super::show::{Listed, Named, Pager, Shown, Time};
+use super::sure::{self, Question};
 use super::tenants::realm_names;
 use super::typed::{self, Wrong};
 use crate::frame::{Frame, Place, home};
 use crate::text::{self, Body};
 use crate::trouble::Trouble;
 use crate::visit::{Visit, page, see};
+use crate::words;
 
 /// What the filter has fields for.
 const FILTER: [&str; 4] = ["realm", "group", "prefix", "archived"];
@@ -164,7 +167,75 @@ struct TypePage {
     schemas: Vec<(String, Body)>,
     examples: Vec<Body>,
     events_href: Option<String>,
+    /// What came of it lately, and who wants it, of the tenant that one looks at.
+    traffic: Option<Traffic>,
     changes: bool,
+}
+
+/// Events of a type, and who gets them.
+struct Traffic {
+    base: String,
+    /// How many came in the last day.
+    day: String,
+    latest: Vec<(String, String, Time)>,
+    subscribers: Vec<(Named, Shown)>,
+    more: usize,
+}
+
+/// Events of the last day that are counted one by one.
+const COUNTED_MAX: usize = 200;
+/// Of them, those that are shown.
+const LATEST: usize = 10;
+/// Subscribers that are shown.
+const SUBSCRIBERS_MAX: usize = 100;
+
+async fn traffic(visit: &Visit, tenant: &Tenant, name: &str) -> Result<Traffic, Trouble> {
+    #[derive(Deserialize)]
+    struct Event {
+        id: String,
+        topic: String,
+        accepted_at: Timestamp,
+    }
+    let now = visit.now();
+    let base = home(tenant);
+    let path = format!("/v1/events?type={}&limit={COUNTED_MAX}", typed::part(name));
+    let list: Listed<Event> = visit.get_of(tenant, &path).await?;
+    let day = now.minus(Span::from_secs(24 * 3_600));
+    let count = list.items.iter().filter(|event| event.accepted_at >= day).count();
+    let whole = count < COUNTED_MAX && list.scanned_until.is_none_or(|until| until < day);
+    let latest = list.items.iter().take(LATEST).map(|event| {
+        let at = Time::new(event.accepted_at, now);
+        (event.id.clone(), text::line(&event.topic, 80), at)
+    });
+    let all = visit.engine().catalog().subscriptions(tenant.id);
+    let wants = |view: &SubscriptionView| {
+        let groups = &view.subscription.filter.any_of;
+        // No group at all is everything, as is a group that names no type.
+        groups.is_empty()
+            || groups.iter().any(|group| {
+                group.types.is_empty() || group.types.iter().any(|glob| glob.matches(name))
+            })
+    };
+    let found: Vec<_> = all.iter().filter(|view| wants(view)).collect();
+    let subscribers = found.iter().take(SUBSCRIBERS_MAX).map(|view| {
+        let status = match view.subscription.status {
+            SubscriptionStatus::Active => "active",
+            SubscriptionStatus::Paused => "paused",
+            SubscriptionStatus::Disabled { .. } => "disabled",
+        };
+        let to = Named::find(visit.engine(), tenant.id, view.subscription.id);
+        (to, Shown::subscription(status, false))
+    });
+    Ok(Traffic {
+        day: match whole {
+            true => words::number(count as u64),
+            false => format!("{} or more", words::number(count as u64)),
+        },
+        latest: latest.collect(),
+        subscribers: subscribers.collect(),
+        more: found.len().saturating_sub(SUBSCRIBERS_MAX),
+        base,
+    })
 }
 
 /// What the path names: a realm and a type.
@@ -192,6 +263,11 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     let mut versions: Vec<(&String, &Value)> = row.schemas.iter().collect();
     versions.sort_by_key(|(version, _)| std::cmp::Reverse(version.parse::<u32>().unwrap_or(0)));
     let events = |tenant| format!("{}/events?type={}", home(&tenant), typed::part(&row.name));
+    let usual = visit.usual_tenant().filter(|tenant| tenant.realm.as_str() == row.realm);
+    let traffic = match &usual {
+        Some(tenant) => Some(traffic(&visit, tenant, &row.name).await?),
+        None => None,
+    };
     let html = TypePage {
         frame: Frame::new(&visit, Place::EventTypes, text::line(&row.name, 128)).await.below(
             format!("/console/event-types?realm={}", typed::part(&row.realm)),
@@ -214,7 +290,8 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
             .map(|(version, schema)| (text::line(version, 20), pretty(schema)))
             .collect(),
         examples: row.examples.iter().map(pretty).collect(),
-        events_href: visit.usual_tenant().map(events),
+        events_href: usual.map(events),
+        traffic,
         changes: changes(&visit),
     };
     Ok(page(&visit.headers, StatusCode::OK, html.render()?))
@@ -237,6 +314,16 @@ pub(crate) async fn mark(visit: Arc<Visit>) -> Answer {
 /// `POST /console/event-types/{realm}/{name}/delete`.
 pub(crate) async fn delete(visit: Arc<Visit>) -> Answer {
     let (realm, name) = named(&visit)?;
+    let question = Question {
+        place: Place::EventTypes,
+        title: "Delete this event type?",
+        text: "It goes for good, with its schemas and examples. Events of this type stay.",
+        button: "Delete for good",
+        back: path(realm, name),
+    };
+    if let Some(asked) = sure::ask(&visit, question).await {
+        return asked;
+    }
     visit.send_bytes(Method::DELETE, &api_path(realm, name), None).await?;
     Ok(see(&format!("/console/event-types?realm={}&done=deleted", typed::part(realm))))
 }

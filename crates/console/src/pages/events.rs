@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use super::Answer;
 use super::deliveries::{self, Line, Row};
 use super::show::{Listed, Moment, Named, Pager, Shown, Time, moments};
+use super::sure::{self, Question};
 use super::typed::filtered;
 use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
@@ -339,6 +340,16 @@ fn named(visit: &Visit) -> Result<EventId, Trouble> {
 /// `POST …/events/{id}/republish`.
 pub(crate) async fn republish(visit: Arc<Visit>) -> Answer {
     let id = named(&visit)?;
+    let question = Question {
+        place: Place::Events,
+        title: "Publish this event again?",
+        text: "It becomes a new event with the same contents. Everybody who wants such events gets it.",
+        button: "Publish again",
+        back: format!("{}/events/{id}", home(visit.tenant()?)),
+    };
+    if let Some(asked) = sure::ask(&visit, question).await {
+        return asked;
+    }
     let path = format!("/v1/events/{id}/republish");
     let published: Published = visit.send(Method::POST, &path, None).await?;
     Ok(see(&format!("{}/events/{}?done=republished", home(visit.tenant()?), published.id)))

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::show::{Listed, Pager, Shown, Time};
+use super::sure::{self, Question};
 use super::tenants::realm_names;
 use super::typed::{self, Typed, Wrong};
 use crate::form::Fields;
@@ -237,12 +238,28 @@ pub(crate) async fn revoke(visit: Arc<Visit>) -> Answer {
     let id = visit.named.first().and_then(|text| text.parse::<KeyId>().ok());
     let id = id.ok_or(Trouble::NotFound("key"))?;
     let tenant = visit.engine().catalog().key(id).and_then(|key| key.tenant);
+    let of_tenant = tenant.filter(|_| visit.form.get("from") == Some("tenant"));
+    let list = match of_tenant {
+        Some(tenant) => format!("/console/tenants/{tenant}"),
+        None => "/console/keys".to_owned(),
+    };
+    let mut text = format!("Key {id} stops working at once and cannot come back.");
+    if visit.session.opener.key() == Some(id) {
+        text.push_str(" It is the key of this session: you are logged out.");
+    }
+    let question = Question {
+        place: Place::Keys,
+        title: "Revoke this key?",
+        text: &text,
+        button: "Revoke it",
+        back: list.clone(),
+    };
+    if let Some(asked) = sure::ask(&visit, question).await {
+        return asked;
+    }
     visit.send_bytes(Method::DELETE, &format!("/v1/keys/{id}"), None).await?;
     // Back to where the button was, as far as that is known.
-    Ok(match tenant.filter(|_| visit.form.get("from") == Some("tenant")) {
-        Some(tenant) => see(&format!("/console/tenants/{tenant}?done=revoked")),
-        None => see("/console/keys?done=revoked"),
-    })
+    Ok(see(&format!("{list}?done=revoked")))
 }
 
 #[cfg(test)]

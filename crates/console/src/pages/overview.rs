@@ -82,9 +82,11 @@ struct OverviewPage {
     /// How this node stands; for operators.
     facts: Vec<(&'static str, String)>,
     arrived: Vec<Arrived>,
-    dead: Vec<Line>,
+    dead: Vec<Dead>,
     dead_base: Option<String>,
     banners: Vec<Banner>,
+    /// Whether it is about all tenants.
+    everybody: bool,
     range: &'static str,
     first: bool,
 }
@@ -145,11 +147,13 @@ async fn show(visit: &Visit, tenant: Option<&Tenant>) -> Answer {
         if operator && tenant.is_none() { facts(visit, ping, now).await } else { Vec::new() };
     let usual = tenant.cloned().or_else(|| visit.usual_tenant());
     let both = (whose, usual.as_ref().map(|usual| usual.id));
-    let failing = attention::by_failures(visit, both, since, now).await?;
-    let (dead, dead_base) = match &usual {
-        Some(usual) => (latest_dead(visit, usual, now).await?, Some(home(usual))),
-        None => (Vec::new(), None),
+    let failing = attention::by_failures(visit, both, range, now).await?;
+    let among = match tenant {
+        Some(tenant) => vec![tenant.clone()],
+        None => attention::lately_dead(visit, usual.as_ref(), range).await,
     };
+    let dead = latest_dead(visit, &among, now).await?;
+    let dead_base = usual.as_ref().map(home);
     let arrived = match &usual {
         Some(usual) if (1..=FEW).contains(&counts.events) => arrived(visit, usual, now).await?,
         _ => Vec::new(),
@@ -161,6 +165,7 @@ async fn show(visit: &Visit, tenant: Option<&Tenant>) -> Answer {
         figures: figures(&series, counts, range),
         points: points(&series, range.step),
         banners: if operator { attention::banners(visit, ping, now) } else { Vec::new() },
+        everybody: tenant.is_none(),
         range: range.name,
         first: counts.events == 0,
         failing,
@@ -249,10 +254,36 @@ fn points(series: &[(Timestamp, RollupCounts)], step: RollupStep) -> Vec<Point> 
         .collect()
 }
 
-/// The newest dead letters of a tenant.
-async fn latest_dead(visit: &Visit, tenant: &Tenant, now: Timestamp) -> Result<Vec<Line>, Trouble> {
-    let list: Listed<Row> = visit.get_of(tenant, "/v1/dead-letters?limit=5").await?;
-    Ok(list.items.iter().map(|row| deliveries::line(visit, tenant.id, row, now)).collect())
+/// Dead letters that are shown.
+const DEAD_MAX: usize = 5;
+
+/// A dead letter, and whose it is.
+struct Dead {
+    base: String,
+    tenant: String,
+    line: Line,
+}
+
+/// The newest dead letters of some tenants.
+async fn latest_dead(
+    visit: &Visit,
+    among: &[Tenant],
+    now: Timestamp,
+) -> Result<Vec<Dead>, Trouble> {
+    let mut found: Vec<(Timestamp, &Tenant, Row)> = Vec::new();
+    for tenant in among {
+        let path = format!("/v1/dead-letters?limit={DEAD_MAX}");
+        let list: Listed<Row> = visit.get_of(tenant, &path).await?;
+        let ended = |row: &Row| row.ended_at.unwrap_or(row.created_at);
+        found.extend(list.items.into_iter().map(|row| (ended(&row), tenant, row)));
+    }
+    found.sort_by_key(|(at, _, row)| std::cmp::Reverse((*at, row.id)));
+    let shown = found.into_iter().take(DEAD_MAX).map(|(_, tenant, row)| Dead {
+        base: home(tenant),
+        tenant: text::line(&tenant.name, 60),
+        line: deliveries::line(visit, tenant.id, &row, now),
+    });
+    Ok(shown.collect())
 }
 
 /// An event that has just come, for those who wait for their first one.

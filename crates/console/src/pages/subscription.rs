@@ -13,6 +13,7 @@ use super::deliveries::{self, Row};
 use super::overview::Range;
 use super::show::{Listed, Moment, Shown, Time, moments, place};
 use super::subscriptions::{self, Given, SecretPage, changed, last_failure, wants};
+use super::sure::{self, Question};
 use crate::chart::Bars;
 use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
@@ -323,6 +324,17 @@ pub(crate) async fn rotate(visit: Arc<Visit>) -> Answer {
         secret: Option<String>,
     }
     let id = named(&visit)?;
+    let question = Question {
+        place: Place::Subscriptions,
+        title: "Rotate the signing secret?",
+        text: "A new one is made and shown once. The old one keeps signing beside it for as long as was typed; after \
+               that, receivers that do not have the new one refuse what they get.",
+        button: "Rotate it",
+        back: format!("{}/subscriptions/{id}", home(visit.tenant()?)),
+    };
+    if let Some(asked) = sure::ask(&visit, question).await {
+        return asked;
+    }
     let path = format!("/v1/subscriptions/{id}/rotate-secret");
     let mut body = Map::new();
     body.extend(visit.form.get("overlap").map(|overlap| ("overlap".to_owned(), json!(overlap))));

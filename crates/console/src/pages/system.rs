@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use askama::Template;
 use http::StatusCode;
-use posthorn_domain::{Home, Scope, Session, SessionId, SessionKind, Span, Timestamp};
+use posthorn_domain::{Home, Scope, Session, SessionId, SessionKind, Span, TenantId, Timestamp};
 use posthorn_engine::Health;
 use posthorn_store::{Listing, Order, Place as ListPlace, SessionFilter};
 use serde::Deserialize;
@@ -237,7 +237,12 @@ pub(crate) async fn end(visit: Arc<Visit>) -> Answer {
     let id = visit.named.first().and_then(|text| text.parse::<SessionId>().ok());
     let id = id.ok_or(Trouble::NotFound("session"))?;
     visit.engine().acting(visit.acting()).end_session(id).await?;
-    Ok(see("/console/system?done=ended"))
+    // Back to where the button was.
+    let tenant = visit.form.get("tenant").and_then(|text| text.parse::<TenantId>().ok());
+    Ok(match tenant {
+        Some(tenant) => see(&format!("/console/tenants/{tenant}?done=ended#portal")),
+        None => see("/console/system?done=ended"),
+    })
 }
 
 #[cfg(test)]

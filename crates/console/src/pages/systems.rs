@@ -3,7 +3,10 @@
 //! A page of a system shows what its operators look for, in their words. Everything on it is an ordinary subscription,
 //! topic or delivery, and links to the page of that.
 
-use posthorn_domain::Tenant;
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use posthorn_domain::{CatalogVersion, Policy, Tenant, TenantId};
 
 use super::show::{Listed, Shown};
 use super::subscriptions::Given;
@@ -34,15 +37,48 @@ pub(crate) fn spoken(visit: &Visit, tenant: Option<&Tenant>) -> Vec<(&'static st
         Some((*name, *place, visit.find_tenant(tenant)?))
     });
     let mut all: Vec<_> = known.collect();
-    if let Some(tenant) = tenant.filter(|tenant| has_gates(visit, tenant)) {
+    if let Some(tenant) = tenant.filter(|tenant| visit.console.numbers.of(visit, tenant.id).gates) {
         all.push(("PCA Hub", Place::PcaHub, tenant.clone()));
     }
     all
 }
 
-fn has_gates(visit: &Visit, tenant: &Tenant) -> bool {
-    let all = visit.engine().catalog().subscriptions(tenant.id);
-    all.iter().any(|view| view.policy.as_ref().is_ok_and(|policy| policy.gate.is_some()))
+/// What the navigation tells of a tenant's subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number {
+    pub(crate) subscriptions: usize,
+    /// Whether one of them has a gate.
+    pub(crate) gates: bool,
+}
+
+/// The same of tenants that were looked at lately: counted once for each version of the catalog, not for each page.
+#[derive(Default)]
+pub(crate) struct Numbers(Mutex<HashMap<TenantId, (CatalogVersion, Number)>>);
+
+/// Tenants that are remembered.
+const NUMBERS_MAX: usize = 1_000;
+
+impl Numbers {
+    pub(crate) fn of(&self, visit: &Visit, tenant: TenantId) -> Number {
+        let catalog = visit.engine().catalog();
+        // Asked for first: what changes while it is counted is counted again.
+        let version = catalog.version();
+        if let Some((counted, number)) = self.0.lock().get(&tenant)
+            && *counted == version
+        {
+            return *number;
+        }
+        let all = catalog.subscriptions(tenant);
+        let gated = |policy: &Policy| policy.gate.is_some();
+        let gates = all.iter().any(|view| view.policy.as_ref().is_ok_and(|policy| gated(policy)));
+        let number = Number { subscriptions: all.len(), gates };
+        let mut known = self.0.lock();
+        if known.len() >= NUMBERS_MAX {
+            known.clear();
+        }
+        known.insert(tenant, (version, number));
+        number
+    }
 }
 
 /// That a system is spoken for the tenant of this page. Of all others there is no such page.

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use askama::Template;
-use http::{Method, StatusCode};
-use posthorn_domain::{TenantId, Timestamp};
+use http::Method;
+use posthorn_domain::{RollupCounts, RollupScope, TenantId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Answer;
 use super::keys::{self, KeyLine};
+use super::overview::Range;
 use super::show::{Shown, Time};
+use super::tenant_portal::{self, CAPABILITIES, Guest};
 use super::tenants::{FIELDS, TenantRow};
 use super::typed::{self, Typed, Wrong};
 use crate::form::Fields;
@@ -73,8 +75,14 @@ struct Whole {
     home: Option<String>,
     metadata: Vec<(String, String)>,
     counts: Vec<(&'static str, String)>,
+    /// What happened in the range.
+    lately: Vec<(&'static str, String)>,
+    ranges: Vec<(&'static str, &'static str, bool)>,
     keys: Vec<KeyLine>,
     more_keys: bool,
+    /// Who is in its portal, or has a link into it.
+    guests: Vec<Guest>,
+    more_guests: bool,
 }
 
 #[derive(Template)]
@@ -86,17 +94,19 @@ struct TenantPage {
     whole: Option<Whole>,
     form: Typed,
     confirm: Typed,
+    link: Typed,
     deletion: Option<Deletion>,
 }
 
 /// What was refused.
 #[derive(Default)]
-struct Refused {
-    change: Option<Wrong>,
-    delete: Option<Wrong>,
+pub(crate) struct Refused {
+    pub(crate) change: Option<Wrong>,
+    pub(crate) delete: Option<Wrong>,
+    pub(crate) link: Option<Wrong>,
 }
 
-fn named(visit: &Visit) -> Result<TenantId, Trouble> {
+pub(crate) fn named(visit: &Visit) -> Result<TenantId, Trouble> {
     let id = visit.named.first().and_then(|text| text.parse().ok());
     id.ok_or(Trouble::NotFound("tenant"))
 }
@@ -106,7 +116,7 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
     show(&visit, Refused::default()).await
 }
 
-async fn show(visit: &Visit, refused: Refused) -> Answer {
+pub(crate) async fn show(visit: &Visit, refused: Refused) -> Answer {
     let id = named(visit)?;
     let row = match visit.get::<TenantRow>(&format!("/v1/tenants/{id}")).await {
         Ok(row) => Some(row),
@@ -133,7 +143,9 @@ async fn show(visit: &Visit, refused: Refused) -> Answer {
     let form = Typed::new(FIELDS, shown).wrong(refused.change);
     let confirmed = if refused.delete.is_some() { visit.form.clone() } else { Fields::default() };
     let confirm = Typed::new(CONFIRM, confirmed).wrong(refused.delete);
-    let status = form.status().max(confirm.status());
+    let linked = if refused.link.is_some() { visit.form.clone() } else { tenant_portal::usual() };
+    let link = Typed::new(tenant_portal::FIELDS, linked).wrong(refused.link);
+    let status = form.status().max(confirm.status()).max(link.status());
     let html = TenantPage {
         frame: Frame::new(visit, Place::Tenants, text::line(&name, 128))
             .await
@@ -143,6 +155,7 @@ async fn show(visit: &Visit, refused: Refused) -> Answer {
         whole,
         form,
         confirm,
+        link,
         deletion,
     };
     Ok(page(&visit.headers, status, html.render()?))
@@ -163,6 +176,15 @@ async fn whole(visit: &Visit, row: &TenantRow, now: Timestamp) -> Result<Whole, 
     let more_keys = keys.len() > KEYS_MAX;
     keys.truncate(KEYS_MAX);
     let open = catalog.tenant(row.id).ok();
+    let (guests, more_guests) = tenant_portal::guests(visit, row.id, now).await?;
+    let range = Range::of(visit);
+    let from = Timestamp::from_millis(now.as_millis() - range.millis);
+    let scope = RollupScope::Tenant(row.id);
+    let mut lately = RollupCounts::default();
+    for (_, step) in visit.engine().series(scope, range.step, from, now).await? {
+        lately.add(&step);
+    }
+    let failed: u64 = lately.failed.iter().sum();
     let metadata = row.metadata.iter().map(|(name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         (text::line(name, 100), text::line(&value, 300))
@@ -183,8 +205,17 @@ async fn whole(visit: &Visit, row: &TenantRow, now: Timestamp) -> Result<Whole, 
             ("Subscriptions", of(subscriptions, options.quotas.subscriptions as u64)),
             ("Topics", of(topics, options.quotas.topics as u64)),
         ],
+        lately: vec![
+            ("Published", words::number(lately.published)),
+            ("Delivered", words::number(lately.delivered)),
+            ("Failed attempts", words::number(failed)),
+            ("New dead letters", words::number(lately.dead)),
+        ],
+        ranges: range.switch(),
         keys,
         more_keys,
+        guests,
+        more_guests,
     })
 }
 
@@ -223,7 +254,8 @@ fn change_body(form: &Fields) -> Result<Value, Wrong> {
 /// `POST /console/tenants/{id}`.
 pub(crate) async fn change(visit: Arc<Visit>) -> Answer {
     let id = named(&visit)?;
-    let again = async |wrong| show(&visit, Refused { change: Some(wrong), delete: None }).await;
+    let again =
+        async |wrong| show(&visit, Refused { change: Some(wrong), ..Refused::default() }).await;
     let body = match change_body(&visit.form) {
         Ok(body) => body,
         Err(wrong) => return again(wrong).await,
@@ -239,7 +271,7 @@ pub(crate) async fn delete(visit: Arc<Visit>) -> Answer {
     let id = named(&visit)?;
     let again = async |text: String| {
         let delete = Some(("confirm".to_owned(), text));
-        show(&visit, Refused { change: None, delete }).await
+        show(&visit, Refused { delete, ..Refused::default() }).await
     };
     let row: TenantRow = visit.get(&format!("/v1/tenants/{id}")).await?;
     if visit.form.get("confirm") != Some(row.name.as_str()) {
@@ -249,46 +281,6 @@ pub(crate) async fn delete(visit: Arc<Visit>) -> Answer {
         Ok(_) => Ok(see(&format!("/console/tenants/{id}?done=deleting"))),
         Err(trouble) => again(typed::refused(trouble)?.1).await,
     }
-}
-
-/// A link into the portal, as the API gives it.
-#[derive(Deserialize)]
-struct Link {
-    url: String,
-    expires_at: Timestamp,
-}
-
-#[derive(Template)]
-#[template(path = "portal_link.html")]
-struct LinkPage {
-    frame: Frame,
-    id: String,
-    name: String,
-    url: String,
-    expires: Time,
-}
-
-/// `POST /console/tenants/{id}/portal-link`. The link is shown in the answer and nowhere else.
-pub(crate) async fn portal_link(visit: Arc<Visit>) -> Answer {
-    let id = named(&visit)?;
-    let tenant = visit.engine().catalog().tenant(id)?;
-    let mut body = json!({});
-    if let Some(name) = visit.form.get("name") {
-        body["name"] = Value::from(name);
-    }
-    let link: Link = visit.send_for(&tenant, Method::POST, "/v1/portal/links", &body).await?;
-    let name = text::line(&tenant.name, 128);
-    let html = LinkPage {
-        frame: Frame::new(&visit, Place::Tenants, "Portal link")
-            .await
-            .below("/console/tenants", "Tenants")
-            .below(format!("/console/tenants/{id}"), name.clone()),
-        id: id.to_string(),
-        name,
-        url: link.url,
-        expires: Time::new(link.expires_at, visit.now()),
-    };
-    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
 }
 
 #[cfg(test)]

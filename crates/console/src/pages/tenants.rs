@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use askama::Template;
 use http::{Method, StatusCode};
-use posthorn_domain::{TenantId, Timestamp};
+use posthorn_domain::{RollupScope, TenantId, Timestamp};
+use posthorn_store::RollupKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Answer;
+use super::overview::Range;
 use super::show::{Listed, Pager, Shown, Time};
 use super::typed::{self, Typed, Wrong};
 use crate::form::Fields;
@@ -54,6 +56,9 @@ struct Line {
     near_quota: bool,
     dead: String,
     has_dead: bool,
+    /// What it published in the range, and how many attempts failed, once that is counted.
+    lately: Option<(String, String)>,
+    has_failed: bool,
     made: Time,
     deleting: Option<Shown>,
 }
@@ -66,6 +71,7 @@ struct TenantsPage<'p> {
     lines: Vec<Line>,
     next: Option<String>,
     realms: Vec<String>,
+    ranges: Vec<(&'static str, &'static str, bool)>,
     wrong: Option<Wrong>,
 }
 
@@ -95,10 +101,20 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     let ids = list.items.iter().map(|row| row.id).collect();
     let counts = visit.engine().store().counts_by_tenant(ids).await;
     let counts = counts.map_err(|_| Trouble::Away)?;
+    let range = Range::of(&visit);
+    let sums = visit.console.figures.get(visit.engine(), RollupKind::Tenants, range).await;
     let quota = visit.engine().options().admission.pending_per_tenant;
     let mut lines = Vec::with_capacity(list.items.len());
     for (row, counts) in list.items.iter().zip(counts) {
+        let lately = sums.as_ref().map(|sums| {
+            let sum = sums.scopes.get(&RollupScope::Tenant(row.id));
+            let sum = sum.map(|sum| sum.counts).unwrap_or_default();
+            (sum.published, sum.failed.iter().sum::<u64>())
+        });
         lines.push(Line {
+            has_failed: lately.is_some_and(|(_, failed)| failed > 0),
+            lately: lately
+                .map(|(published, failed)| (words::number(published), words::number(failed))),
             id: row.id.to_string(),
             name: text::line(&row.name, 128),
             home: visit.find_tenant(&row.id.to_string()).map(|tenant| crate::frame::home(&tenant)),
@@ -117,8 +133,9 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let html = TenantsPage {
         frame: Frame::new(&visit, Place::Tenants, "Tenants").await,
-        next: Pager::of(&list, &visit.query, &FILTER, now).next,
+        next: Pager::of(&list, &visit.query, &[&FILTER[..], &["range"]].concat(), now).next,
         realms: realm_names(&visit),
+        ranges: range.switch(),
         visit: &visit,
         lines,
         wrong,

@@ -3,25 +3,28 @@
 use std::sync::Arc;
 
 use askama::Template;
-use http::StatusCode;
+use http::Method;
 use posthorn_domain::{
     EventId, RollupScope, RollupStep, Span, SubscriptionStatus, TenantId, Timestamp, TopicName,
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::Answer;
 use super::show::{Listed, Named, Pager, Shown, Time};
-use super::typed;
+use super::typed::{self, Typed};
 use crate::chart::Bars;
+use crate::form::Fields;
 use crate::frame::{Frame, Place, home};
 use crate::text;
 use crate::trouble::Trouble;
-use crate::visit::{Visit, page};
+use crate::visit::{Visit, page, see};
 use crate::words;
 
 /// Subscribers of one topic that are shown.
 const SUBSCRIBERS_MAX: usize = 100;
+/// Fields of the forms, as the API calls them.
+const FIELDS: &[&str] = &["name", "description", "attributes"];
 
 /// A topic, as the API gives it.
 #[derive(Deserialize)]
@@ -58,6 +61,8 @@ struct Line {
 #[template(path = "topics.html")]
 struct TopicsPage {
     frame: Frame,
+    base: String,
+    form: Typed,
     lines: Vec<Line>,
     next: Option<String>,
 }
@@ -86,11 +91,15 @@ fn subscribers(visit: &Visit, tenant: TenantId, topic: &str) -> Vec<(Named, Show
 
 /// `GET …/topics`.
 pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
+    show_list(&visit, Typed::new(FIELDS, Fields::default())).await
+}
+
+async fn show_list(visit: &Visit, form: Typed) -> Answer {
     let tenant = visit.tenant()?.clone();
     let wanted = visit.query.query(&["cursor"], &[("limit", "50")]);
     let list: Listed<Topic> = visit.get(&format!("/v1/topics?{wanted}")).await?;
     let now = visit.now();
-    let counts = counts(&visit, tenant.id);
+    let counts = counts(visit, tenant.id);
     let base = home(&tenant);
     let from = now.minus(Span::from_secs(24 * 3_600));
     let mut lines = Vec::new();
@@ -111,12 +120,60 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
         };
         lines.push(line);
     }
+    let status = form.status();
     let html = TopicsPage {
-        frame: Frame::new(&visit, Place::Topics, "Topics").await,
+        frame: Frame::new(visit, Place::Topics, "Topics").await,
         lines,
         next: Pager::of(&list, &visit.query, &[], now).next,
+        base,
+        form,
     };
-    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
+    Ok(page(&visit.headers, status, html.render()?))
+}
+
+/// `POST …/topics`: a new one.
+pub(crate) async fn create(visit: Arc<Visit>) -> Answer {
+    let wrong = |field: &str, text: &str| Some((field.to_owned(), text.to_owned()));
+    let again =
+        async |wrong| show_list(&visit, Typed::new(FIELDS, visit.form.clone()).wrong(wrong)).await;
+    let Some(name) = visit.form.get("name") else {
+        return again(wrong("name", "a topic needs a name")).await;
+    };
+    let path = format!("/v1/topics/{}", typed::part(name));
+    if visit.find::<Topic>(&path).await.is_ok_and(|known| known.is_some()) {
+        return again(wrong("name", "there is such a topic already")).await;
+    }
+    let attributes = typed::list(&visit.form, "attributes");
+    let description = visit.form.get("description").unwrap_or_default();
+    let body = json!({"description": description, "attributes": attributes});
+    match visit.send::<Value>(Method::PUT, &path, Some(&body)).await {
+        Ok(_) => {
+            let base = home(visit.tenant()?);
+            Ok(see(&format!("{base}/topics/{}?done=created", typed::part(name))))
+        }
+        Err(trouble) => again(Some(typed::refused(trouble)?)).await,
+    }
+}
+
+/// `POST …/topics/{name}`: another description. All else stays.
+pub(crate) async fn change(visit: Arc<Visit>) -> Answer {
+    let name = visit.named.first().ok_or(Trouble::NotFound("topic"))?;
+    let path = format!("/v1/topics/{}", typed::part(name));
+    let topic: Topic = visit.get(&path).await?;
+    let description = visit.form.typed("description").trim();
+    let body = json!({
+        "description": description, "attributes": topic.attributes, "labels": topic.labels,
+    });
+    match visit.send::<Value>(Method::PUT, &path, Some(&body)).await {
+        Ok(_) => {
+            let base = home(visit.tenant()?);
+            Ok(see(&format!("{base}/topics/{}?done=changed", typed::part(name))))
+        }
+        Err(trouble) => {
+            let form = Typed::new(FIELDS, visit.form.clone());
+            show(&visit, Some(form.wrong(Some(typed::refused(trouble)?)))).await
+        }
+    }
 }
 
 /// How many want each topic, in one walk over all subscriptions.
@@ -156,6 +213,8 @@ struct EventLine {
 #[template(path = "topic.html")]
 struct TopicPage {
     frame: Frame,
+    path: String,
+    form: Typed,
     base: String,
     name: String,
     events_href: String,
@@ -170,13 +229,17 @@ struct TopicPage {
 
 /// `GET …/topics/{name}`.
 pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
+    show(&visit, None).await
+}
+
+async fn show(visit: &Visit, typed: Option<Typed>) -> Answer {
     let tenant = visit.tenant()?.clone();
     let name = visit.named.first().ok_or(Trouble::NotFound("topic"))?;
     let topic: Topic = visit.get(&format!("/v1/topics/{}", typed::part(name))).await?;
     let query = format!("topic={}", typed::part(&topic.name));
     let latest: Listed<Event> = visit.get(&format!("/v1/events?{query}&limit=10")).await?;
     let now = visit.now();
-    let mut subscribers = subscribers(&visit, tenant.id, &topic.name);
+    let mut subscribers = subscribers(visit, tenant.id, &topic.name);
     let more = subscribers.len().saturating_sub(SUBSCRIBERS_MAX);
     subscribers.truncate(SUBSCRIBERS_MAX);
     let label = |(name, value): (&String, &Value)| {
@@ -190,8 +253,13 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
         at: Time::new(event.accepted_at, now),
     };
     let base = home(&tenant);
+    let kept = || Fields::of([("description", topic.description.clone())]);
+    let form = typed.unwrap_or_else(|| Typed::new(FIELDS, kept()));
+    let status = form.status();
     let html = TopicPage {
-        frame: Frame::new(&visit, Place::Topics, text::line(&topic.name, 128))
+        path: format!("{base}/topics/{}", typed::part(&topic.name)),
+        form,
+        frame: Frame::new(visit, Place::Topics, text::line(&topic.name, 128))
             .await
             .below(format!("{base}/topics"), "Topics"),
         events_href: format!("{base}/events?{query}"),
@@ -205,5 +273,5 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
         subscribers,
         more,
     };
-    Ok(page(&visit.headers, StatusCode::OK, html.render()?))
+    Ok(page(&visit.headers, status, html.render()?))
 }

@@ -101,6 +101,12 @@ pub(crate) fn number(form: &Fields, name: &str) -> Result<Value, Wrong> {
     Ok(Value::from(number))
 }
 
+/// Names that were typed with commas or on lines of their own.
+pub(crate) fn list<'f>(form: &'f Fields, name: &str) -> Vec<&'f str> {
+    let parts = form.typed(name).split([',', '\n']);
+    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
 /// JSON that was typed, or what stands for nothing.
 pub(crate) fn json(form: &Fields, name: &str, nothing: Value) -> Result<Value, Wrong> {
     let Some(text) = form.get(name) else { return Ok(nothing) };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use http::{Method, StatusCode};
-use posthorn_domain::{DeliveryId, EventId, SubscriptionId, Timestamp};
+use posthorn_domain::{DeliveryId, EventId, Span, SubscriptionId, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -150,11 +150,25 @@ struct AttemptPage {
     others: Vec<Other>,
     would_send: Option<String>,
     resends: bool,
+    /// Whether an outcome is on its way, for which the page waits.
+    soon: bool,
 }
 
 fn named(guest: &Guest) -> Result<DeliveryId, Trouble> {
     let text = guest.named.first().ok_or(Trouble::NotFound("attempt"))?;
     text.parse().map_err(|_| Trouble::NotFound("attempt"))
+}
+
+/// How long a page waits for an outcome.
+const SOON: Span = Span::from_secs(30);
+
+/// Whether an attempt is under way, or about to begin: then its page asks until it is over, a minute at most.
+pub(crate) fn is_soon(row: &Row, now: Timestamp) -> bool {
+    match row.state.as_str() {
+        "in_flight" => true,
+        "pending" => row.due_at.is_some_and(|due| due <= now.plus(SOON)),
+        _ => false,
+    }
 }
 
 /// `GET /portal/attempts/{delivery}`: all attempts to bring one message to one endpoint, and one of them in full.
@@ -210,6 +224,7 @@ pub(crate) async fn one(guest: Arc<Guest>) -> Answer {
         tried: chosen.map(tried),
         others: others.collect(),
         resends: row.state != "in_flight",
+        soon: is_soon(&row, guest.now()),
         would_send,
     };
     Ok(guest.page(StatusCode::OK, html.render()?))

@@ -7,9 +7,11 @@ use axum::body::Body as HttpBody;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
-use posthorn_domain::{EventId, Timestamp};
+use posthorn_domain::{EventId, SubscriptionId, Timestamp};
 use serde::Deserialize;
 
+use super::attempts::is_soon;
+use super::endpoints::is_notification;
 use super::frame::{Frame, Place};
 use super::guest::Guest;
 use super::say::{self, Moment};
@@ -42,7 +44,18 @@ struct Whole {
     #[serde(flatten)]
     message: Message,
     deliveries: Vec<Row>,
+    not_delivered: Vec<NotDelivered>,
 }
+
+/// Somebody who does not get it.
+#[derive(Deserialize)]
+struct NotDelivered {
+    subscription: SubscriptionId,
+    reasons: Vec<String>,
+}
+
+/// Endpoints that did not get it, at most as many are shown.
+const MISSED_MAX: usize = 50;
 
 struct Line {
     id: String,
@@ -140,6 +153,16 @@ struct MessagePage {
     removed: bool,
     payload: Option<Body>,
     sendings: Vec<Sending>,
+    /// Whether an outcome is on its way, for which the page waits.
+    soon: bool,
+    /// Endpoints that did not get it, and why.
+    missed: Vec<Missed>,
+}
+
+struct Missed {
+    endpoint: String,
+    name: String,
+    reasons: Vec<String>,
 }
 
 fn named(guest: &Guest) -> Result<EventId, Trouble> {
@@ -175,7 +198,26 @@ pub(crate) async fn one(guest: Arc<Guest>) -> Answer {
             resends: row.state != "in_flight" && message.expunged_at.is_none(),
         }
     };
+    let mut missed = Vec::new();
+    for one in &whole.not_delivered {
+        let view = guest.engine().catalog().subscription(tenant, one.subscription);
+        // Addresses for notifications are no endpoints, and want no messages.
+        let Some(view) = view.ok().filter(|view| !is_notification(&view.subscription.filter))
+        else {
+            continue;
+        };
+        let to = Named::find(guest.engine(), tenant, view.subscription.id);
+        missed.push(Missed {
+            endpoint: view.subscription.id.to_string(),
+            name: text::line(&to.name, 80),
+            reasons: one.reasons.iter().map(|reason| text::line(reason, 300)).collect(),
+        });
+    }
+    missed.truncate(MISSED_MAX);
+    let now = guest.now();
     let html = MessagePage {
+        soon: whole.deliveries.iter().any(|row| is_soon(row, now)),
+        missed,
         frame: Frame::new(&guest, Place::Messages, text::line(&message.event_type, 100))
             .await
             .below("messages", t.messages),

@@ -348,8 +348,8 @@ async fn a_secret_is_rotated_with_an_overlap() {
     let acme = furnish(&site).await;
     let works = site.engine.catalog().subscriptions(site.acme)[0].subscription.id;
     let path = format!("{HOME}/subscriptions/{works}/rotate");
-    let html = acme.submit(&path, &[("overlap", "2h")]).await.expect(200);
+    let html = acme.submit(&path, &[("overlap", "2h"), ("sure", "1")]).await.expect(200);
     assert!(html.contains("whsec_"), "{html}");
-    let html = acme.submit(&path, &[("overlap", "soon")]).await.expect(400);
+    let html = acme.submit(&path, &[("overlap", "soon"), ("sure", "1")]).await.expect(400);
     assert!(html.contains("id=\"w-overlap\""), "{html}");
 }

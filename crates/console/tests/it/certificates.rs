@@ -45,7 +45,7 @@ async fn a_certificate_is_registered_replaced_revoked_and_deleted() {
     let html = acme.get(path).await.expect(200);
     assert!(html.contains(&second.thumbprint()) && !html.contains(&first.thumbprint()), "{html}");
 
-    acme.submit(&format!("{path}/revoke"), &[]).await.leads();
+    acme.submit(&format!("{path}/revoke"), &[("sure", "1")]).await.leads();
     let html = acme.get(path).await.expect(200);
     assert!(html.contains("<span class=\"state off\">revoked</span>"), "{html}");
     assert!(
@@ -53,7 +53,7 @@ async fn a_certificate_is_registered_replaced_revoked_and_deleted() {
         "there is nothing to replace"
     );
     assert_eq!(
-        acme.submit(&format!("{path}/delete"), &[]).await.leads(),
+        acme.submit(&format!("{path}/delete"), &[("sure", "1")]).await.leads(),
         format!("{LIST}?done=deleted")
     );
     acme.get(path).await.expect(404);
@@ -126,5 +126,5 @@ async fn callers_are_registered_by_operators_only() {
         !html.contains("/rotate\"") && html.contains("/revoke\""),
         "its tenant may take it back: {html}"
     );
-    acme.submit(&format!("{path}/delete"), &[]).await.expect(403);
+    acme.submit(&format!("{path}/delete"), &[("sure", "1")]).await.expect(403);
 }

@@ -61,7 +61,7 @@ async fn an_event_type_is_described_marked_changed_and_deleted() {
         ("Other words.", false, 0)
     );
 
-    let place = operator.submit(&format!("{path}/delete"), &[]).await.leads();
+    let place = operator.submit(&format!("{path}/delete"), &[("sure", "1")]).await.leads();
     assert_eq!(place, "/console/event-types?realm=live&done=deleted");
     operator.get(path).await.expect(404);
     operator.submit(&change, &[("description", "x")]).await.expect(404);
@@ -101,7 +101,7 @@ async fn a_list_is_filtered_by_realm_and_group() {
     // Whoever is of a tenant looks.
     let acme = site.of_acme(&[Scope::Read, Scope::Manage]).await;
     acme.submit("/console/event-types/new", &[("name", "e.one")]).await.expect(403);
-    acme.submit("/console/event-types/default/c.one/delete", &[]).await.expect(403);
+    acme.submit("/console/event-types/default/c.one/delete", &[("sure", "1")]).await.expect(403);
     acme.submit("/console/event-types/default/c.one/mark", &[("archived", "true")])
         .await
         .expect(403);

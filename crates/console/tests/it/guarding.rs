@@ -1,10 +1,12 @@
 //! No form does anything for somebody who may not, or that was not sent from a page of the session.
 
 use http::{Method, StatusCode};
-use posthorn_domain::Scope;
+use posthorn_domain::{Labels, Scope, TopicName};
+use posthorn_engine::Bound;
 use posthorn_store::{AuditFilter, Listing};
+use serde_json::json;
 
-use crate::harness::Site;
+use crate::harness::{Browser, Site};
 
 /// Everything the table has, with something in place of each id.
 fn filled(method: &Method) -> impl Iterator<Item = String> {
@@ -86,7 +88,67 @@ async fn a_session_ends_with_its_key() {
     acme.get("/console/audit").await.expect(200);
     let keys = site.engine.catalog().keys();
     let own = keys.iter().find(|key| key.tenant == Some(site.acme)).unwrap().id;
-    let place = operator.submit(&format!("/console/keys/{own}/revoke"), &[]).await.leads();
+    let place =
+        operator.submit(&format!("/console/keys/{own}/revoke"), &[("sure", "1")]).await.leads();
     assert_eq!(place, "/console/keys?done=revoked");
     assert!(acme.get("/console/audit").await.leads().starts_with("/console/login"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_back_is_asked_first_also_without_scripts() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let topic = TopicName::new("orders").unwrap();
+    let topic = site.engine.put_topic(site.acme, topic, String::new(), vec![], Labels::default());
+    topic.await.unwrap();
+    let new = json!({"url": "https://works.example/", "name": "works"});
+    let hook = Browser::api(&site, "POST", "/v1/subscriptions", new).await;
+    let event = json!({"topic": "orders", "type": "order.paid", "payload": {"<b>": 1}});
+    let event = Browser::api(&site, "POST", "/v1/events", event).await;
+    let kind = json!({"description": "", "schemas": {}, "examples": []});
+    let made =
+        site.engine.create_key(Bound::Nobody, vec![Scope::Operator], String::new(), None, None);
+    let text = made.await.unwrap().text;
+    crate::harness::ask(&site, &text, "PUT", "/v1/event-types/order.paid", kind).await;
+    let key = site.engine.catalog().keys().iter().find(|key| key.tenant.is_some()).unwrap().id;
+    let id = |of: &serde_json::Value| of["id"].as_str().unwrap().to_owned();
+    let cases = [
+        (format!("/console/keys/{key}/revoke"), "Revoke this key?", "/console/keys"),
+        (
+            format!("/console/t/acme/subscriptions/{}/rotate", id(&hook)),
+            "Rotate the signing secret?",
+            "/console/t/acme/subscriptions/",
+        ),
+        (
+            format!("/console/t/acme/events/{}/republish", id(&event)),
+            "Publish this event again?",
+            "/console/t/acme/events/",
+        ),
+        (
+            "/console/event-types/default/order.paid/delete".to_owned(),
+            "Delete this event type?",
+            "/console/event-types/default/order.paid",
+        ),
+    ];
+    for (path, title, back) in cases {
+        let before = lines(&site).await;
+        let page = operator.submit(&path, &[("overlap", "2h\"<i>")]).await.expect(200);
+        assert!(page.contains(&format!("<h1>{title}</h1>")), "{page}");
+        assert!(page.contains(&format!("action=\"{path}\"")), "{page}");
+        assert!(page.contains(&format!("class=\"button\" href=\"{back}")), "{page}");
+        // What was typed before comes along, and the page asks without a script.
+        assert!(page.contains("name=\"overlap\" value=\"2h&#34;&#60;i&#62;\""), "{page}");
+        assert!(!page.contains("data-ask"), "{page}");
+        assert_eq!(lines(&site).await, before, "{path} is only asked");
+        let done = operator.submit(&path, &[("sure", "1")]).await;
+        assert!(
+            done.status == StatusCode::SEE_OTHER || done.text.contains("whsec_"),
+            "{path}: {done:?}"
+        );
+    }
+    // No form of these pages does it at one click.
+    for path in ["/console/keys", "/console/t/acme/events", "/console/event-types"] {
+        let page = operator.get(path).await.expect(200);
+        assert!(!page.contains("name=\"sure\""), "{path}");
+    }
 }

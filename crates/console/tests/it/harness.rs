@@ -17,6 +17,7 @@ use posthorn_engine::transport::Sending;
 use posthorn_engine::{
     Bound, Engine, NewPortalLink, Outbound, Parts, RealmContents, Transport, UrlProblem,
 };
+use posthorn_listener::Peer;
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_testkit::clock::Wall;
 use serde_json::Value;
@@ -105,22 +106,34 @@ impl Site {
             validation: posthorn_domain::Validation::Off,
         };
         engine.put_realm(RealmName::new("live").unwrap(), empty).await.unwrap();
-        let api = posthorn_api::router(engine.clone(), api);
-        let callers = Callers::new(engine.clone(), Arc::default());
         let systems = ["notificaties", "efgs", "cedros"].map(|name| (name, "acme".to_owned()));
         let options = Options {
+            // Tests ask more often than people.
+            requests_per_second: 1_000,
             store: Some("a model"),
             systems: systems.to_vec(),
             exit_codes: vec![(75, "in use", "Stop the other process.")],
             ..Options::default()
         };
-        let router = posthorn_console::router(engine.clone(), api, callers, options);
+        let router = pages(&engine, api, options);
         Self { engine, acme, router }
+    }
+
+    /// A browser in front of a console with other options, with the token of a session that is open already.
+    pub(crate) fn with_session(&self, options: Options, token: &str) -> Browser {
+        let router = pages(&self.engine, posthorn_api::Options::default(), options);
+        let cookie = Some(format!("posthorn-console={token}"));
+        Browser { router, cookie, page: "/console/audit", heads: Vec::new() }
     }
 
     /// A browser that nobody has logged in with.
     pub(crate) fn stranger(&self) -> Browser {
-        Browser { router: self.router.clone(), cookie: None, page: "/console/audit" }
+        Browser {
+            router: self.router.clone(),
+            cookie: None,
+            page: "/console/audit",
+            heads: Vec::new(),
+        }
     }
 
     /// The same, in front of the portal.
@@ -128,7 +141,7 @@ impl Site {
         let api = posthorn_api::router(self.engine.clone(), posthorn_api::Options::default());
         let callers = Callers::new(self.engine.clone(), Arc::default());
         let router = portal::router(self.engine.clone(), api, callers, options);
-        Browser { router, cookie: None, page: "/portal/notifications" }
+        Browser { router, cookie: None, page: "/portal/notifications", heads: Vec::new() }
     }
 
     /// A link into the portal of tenant `acme`.
@@ -181,10 +194,28 @@ impl Site {
         panic!("{:?}", self.engine.store().counts(Some(self.acme)).await);
     }
 
+    /// Waits until tenant `acme` has so many dead letters.
+    pub(crate) async fn settles_dead(&self, dead: u64) {
+        for _ in 0..500 {
+            if self.engine.store().counts(Some(self.acme)).await.unwrap().dead == dead {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        panic!("{:?}", self.engine.store().counts(Some(self.acme)).await);
+    }
+
     /// Somebody of tenant `acme`.
     pub(crate) async fn of_acme(&self, scopes: &[Scope]) -> Browser {
         self.login(Bound::Tenant(self.acme), scopes).await
     }
+}
+
+/// The pages on an engine.
+fn pages(engine: &Engine, api: posthorn_api::Options, options: Options) -> Router {
+    let api = posthorn_api::router(engine.clone(), api);
+    let callers = Callers::new(engine.clone(), Arc::default());
+    posthorn_console::router(engine.clone(), api, callers, options)
 }
 
 /// What came back.
@@ -216,6 +247,8 @@ pub(crate) struct Browser {
     pub(crate) cookie: Option<String>,
     /// Where it finds a token for forms.
     page: &'static str,
+    /// What a proxy on this machine adds to every request.
+    pub(crate) heads: Vec<(&'static str, &'static str)>,
 }
 
 impl Browser {
@@ -240,6 +273,7 @@ impl Browser {
         if let Some(cookie) = &self.cookie {
             headers.append(header::COOKIE, cookie.parse().unwrap());
         }
+        self.pass(&mut request);
         let answer =
             self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
         let (parts, body) = answer.into_parts();
@@ -250,13 +284,35 @@ impl Browser {
 
     /// Opens something that goes on, and leaves it open.
     pub(crate) async fn open(&self, path: &str) -> axum::response::Response {
+        self.open_with(path, &[]).await
+    }
+
+    /// The same with heads of its own.
+    pub(crate) async fn open_with(
+        &self,
+        path: &str,
+        heads: &[(&'static str, &str)],
+    ) -> axum::response::Response {
         let mut request = Request::builder().uri(path).body(Body::empty()).unwrap();
         let headers = request.headers_mut();
+        for (name, value) in heads {
+            headers.insert(*name, value.parse().unwrap());
+        }
         headers.insert(header::HOST, HOST.parse().unwrap());
         if let Some(cookie) = &self.cookie {
             headers.insert(header::COOKIE, cookie.parse().unwrap());
         }
+        self.pass(&mut request);
         self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
+    }
+
+    /// Through the proxy, if there is one.
+    fn pass(&self, request: &mut Request<Body>) {
+        for (name, value) in &self.heads {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+            let here = std::net::Ipv4Addr::LOCALHOST.into();
+            request.extensions_mut().insert(Peer::new(here, None));
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Shown {

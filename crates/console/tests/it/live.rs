@@ -6,7 +6,11 @@ use axum::body::BodyDataStream;
 use axum::response::Response;
 use futures_util::StreamExt as _;
 use http::StatusCode;
-use posthorn_domain::{Labels, Scope, TopicName};
+use posthorn_console::{Ask, OidcOptions, Options, Rights};
+use posthorn_domain::{Home, Labels, Opener, Scope, TopicName};
+use posthorn_engine::NewSession;
+use posthorn_listener::ProxyPerson;
+use serde_json::json;
 use tokio::time::timeout;
 
 use crate::harness::{Browser, Site};
@@ -86,6 +90,69 @@ async fn a_page_is_told_of_what_happens_and_of_nothing_else() {
     assert_eq!(one.next(silence).await, None, "nor does a page about something else");
 }
 
+/// The stream of a page, as the page names it.
+async fn stream_of(browser: &Browser, page: &str) -> String {
+    let html = browser.get(page).await.expect(200);
+    let (_, rest) = html.split_once("data-stream=\"").expect("a live page");
+    rest.split('"').next().unwrap().replace("&#38;", "&")
+}
+
+#[tokio::test]
+async fn what_happens_between_a_page_and_its_stream_is_told_at_once_and_only_that() {
+    let site = Site::open().await;
+    let acme = furnish(&site).await;
+    let operator = site.operator().await;
+    publish(&acme).await;
+    let pages = ["/console/t/acme", "/console/t/acme/deliveries", "/console/t/acme/events"];
+    let silence = Duration::from_millis(1_500);
+    // Figures of what was published come a moment later, and are on no page of these.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let mut streams = Vec::new();
+    for page in pages {
+        streams.push(Heard::of(acme.open(&stream_of(&acme, page).await).await));
+    }
+    streams.push(Heard::of(operator.open(&stream_of(&operator, "/console/").await).await));
+    let elsewhere = stream_of(&operator, "/console/t/other").await;
+    for heard in &mut streams {
+        heard.says(": following").await;
+        assert_eq!(heard.next(silence / 3).await, None, "nothing happened");
+    }
+    drop(streams);
+    // The page is there, then something happens, then its stream is opened.
+    let mut between = Vec::new();
+    for page in pages {
+        between.push((false, stream_of(&acme, page).await));
+    }
+    between.push((true, stream_of(&operator, "/console/").await));
+    publish(&acme).await;
+    let mut mark = String::new();
+    for (all, stream) in &between {
+        let browser = if *all { &operator } else { &acme };
+        let mut heard = Heard::of(browser.open(stream).await);
+        heard.says(": following").await;
+        let said = heard.next(silence).await.expect("it is told");
+        assert!(said.contains("data: changed"), "{stream}: {said}");
+        if !*all {
+            mark =
+                said.split("id: ").nth(1).and_then(|rest| rest.lines().next()).unwrap().to_owned();
+        }
+    }
+    // Whoever comes back with the mark of what they heard last is told nothing twice.
+    let stream = &between[1].1;
+    let heads = [("last-event-id", mark.as_str())];
+    let mut heard = Heard::of(acme.open_with(stream, &heads).await);
+    heard.says(": following").await;
+    assert_eq!(heard.next(silence).await, None, "nothing more happened");
+    // Another tenant has nothing of it, however old its page is; marks that nobody gave out do no harm.
+    let mut heard = Heard::of(operator.open(&elsewhere).await);
+    heard.says(": following").await;
+    assert_eq!(heard.next(silence).await, None, "another tenant does not hear of it");
+    for wrong in ["x", "1.2.3", "0.99999999999.1.99999999999.1", "ffffffffffffffff.0.0.0.0"] {
+        let stream = format!("{STREAM}?since={wrong}");
+        Heard::of(acme.open(&stream).await).says(": following").await;
+    }
+}
+
 #[tokio::test]
 async fn much_that_happens_at_once_is_one_word_a_second() {
     let site = Site::open().await;
@@ -142,6 +209,76 @@ async fn a_stream_ends_with_its_session_its_key_and_the_server() {
     site.engine.stop().await;
     tenant.ends().await;
     server.ends().await;
+}
+
+/// Hears for longer than two looks at the session that nothing is over.
+async fn goes_on(heard: &mut Heard) {
+    heard.says(": following").await;
+    let end = tokio::time::Instant::now() + Duration::from_millis(4_500);
+    while let Some(left) = end.checked_duration_since(tokio::time::Instant::now()) {
+        let said = heard.next(left).await;
+        assert!(!said.as_ref().is_some_and(|said| said.contains("over")), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_has_the_rights_of_its_page_when_groups_stand_for_others_now() {
+    let site = Site::open().await;
+    let rights = || -> Rights {
+        let rights = json!([
+            {"group": "ops", "scopes": ["operator"]},
+            {"group": "other", "scopes": ["read"], "tenant": "other"},
+        ]);
+        serde_json::from_value(rights).unwrap()
+    };
+    let oidc = || OidcOptions {
+        issuer: Some("http://127.0.0.1:9".parse().unwrap()),
+        client_id: Some("posthorn".to_owned()),
+        rights: rights(),
+        ..OidcOptions::default()
+    };
+    let options = || Options {
+        oidc: oidc(),
+        ask: Some(Ask::new(|_| Box::pin(async { Err("nobody is there".into()) }))),
+        proxy_login: ProxyPerson {
+            user_header: Some("x-user".parse().unwrap()),
+            groups_header: Some("x-groups".parse().unwrap()),
+            proxies: vec!["127.0.0.1/32".parse().unwrap()],
+        },
+        proxy_rights: rights(),
+        ..Options::default()
+    };
+    // Opened when the group stood for tenant `acme`.
+    let open = async |opener, group: &str| {
+        let new = NewSession {
+            opener,
+            name: "jo".to_owned(),
+            home: Home::Tenant(site.acme),
+            scopes: vec![Scope::Read],
+            groups: vec![group.to_owned()],
+            lasts: Duration::from_secs(600),
+        };
+        let (_, token) = site.engine.open_session(new).await.unwrap();
+        site.with_session(options(), token.expose_str().unwrap())
+    };
+    let by_provider = open(Opener::Provider, "ops").await;
+    let mut by_proxy = open(Opener::Proxy, "ops").await;
+    by_proxy.heads = vec![("x-user", "jo"), ("x-groups", "ops")];
+    let elsewhere = open(Opener::Provider, "other").await;
+    let cases = [
+        (by_provider, "/console/", "/console/live"),
+        (by_proxy, "/console/", "/console/live"),
+        (elsewhere, "/console/t/other", "/console/t/other/live"),
+    ];
+    let mut streams = Vec::new();
+    for (browser, page, stream) in &cases {
+        assert_eq!(browser.get(page).await.status, StatusCode::OK, "{page}");
+        streams.push(Heard::of(browser.open(stream).await));
+    }
+    futures_util::future::join_all(streams.iter_mut().map(goes_on)).await;
+    // What the group stood for once opens no stream.
+    let gone = cases[2].0.open(STREAM).await;
+    assert_eq!(gone.status(), StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

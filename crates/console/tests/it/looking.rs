@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashSet};
 
 use http::{Method, StatusCode};
-use posthorn_domain::{RealmName, Scope};
+use posthorn_domain::{Labels, RealmName, Scope, TopicName};
 use posthorn_engine::{Bound, NewTenant};
+use serde_json::json;
 
-use crate::harness::{Browser, Shown, Site};
+use crate::harness::{Browser, Shown, Site, ask};
 
 /// Paths of pages that can be opened without an id.
 fn pages() -> impl Iterator<Item = String> {
@@ -236,4 +237,66 @@ async fn what_is_for_operators_is_closed_to_all_others() {
     acme.get("/console/event-types/new").await.expect(403);
     acme.get("/console/event-types?realm=live").await.expect(400);
     realm.get("/console/event-types/new").await.expect(200);
+}
+
+#[tokio::test]
+async fn the_overview_of_the_server_finds_the_worst_of_all_tenants() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let other = site.engine.catalog().tenant_named("other").unwrap().id;
+    for tenant in [site.acme, other] {
+        let name = TopicName::new("orders").unwrap();
+        let put = site.engine.put_topic(tenant, name, String::new(), vec![], Labels::default());
+        put.await.unwrap();
+    }
+    // Of another tenant than the one that is looked at: one that fails every time, and one that fails every other time.
+    let key = site.engine.create_key(
+        Some(other),
+        vec![Scope::Read, Scope::Manage, Scope::Publish],
+        String::new(),
+        None,
+        None,
+    );
+    let key = key.await.unwrap().text;
+    let once = json!({"schedule": {"max_attempts": 1}});
+    let only = |url: &str, name: &str, types: &[&str]| {
+        let filter = json!({"any_of": [{"topics": ["orders"], "types": types}]});
+        json!({"url": url, "name": name, "policy": once, "filter": filter})
+    };
+    let made = [
+        only("https://works.example/", "fine", &["good", "bad"]),
+        only("https://x.example/fails", "sometimes", &["bad"]),
+    ];
+    for new in made {
+        ask(&site, &key, "POST", "/v1/subscriptions", new).await;
+    }
+    for number in 0..6 {
+        let kind = if number % 2 == 0 { "bad" } else { "good" };
+        let event = json!({"topic": "orders", "type": kind, "payload": {}});
+        ask(&site, &key, "POST", "/v1/events", event).await;
+    }
+    let mut page = String::new();
+    for _ in 0..100 {
+        page = operator.get("/console/").await.expect(200);
+        if page.contains("<table id=\"failing\">") && page.contains("<table id=\"dead-rows\">") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let part = |id: &str| {
+        let (_, rest) = page.split_once(&format!("<table id=\"{id}\">")).expect(&page);
+        rest.split_once("</table>").unwrap().0.to_owned()
+    };
+    let failing = part("failing");
+    assert!(failing.contains("sometimes") && failing.contains("tenant other"), "{failing}");
+    assert!(failing.contains("/console/t/other/subscriptions/"), "{failing}");
+    assert!(!failing.contains(">fine<"), "{failing}");
+    let dead = part("dead-rows");
+    assert!(dead.contains("/console/t/other/deliveries/dlv_"), "{dead}");
+    assert!(dead.contains("<td>other</td>"), "{dead}");
+    // The pages of a tenant have its own only.
+    let own = operator.get("/console/t/acme").await.expect(200);
+    assert!(!own.contains("sometimes") && !own.contains("/console/t/other/"), "{own}");
+    let own = operator.get("/console/t/other").await.expect(200);
+    assert!(own.contains("sometimes"), "{own}");
 }

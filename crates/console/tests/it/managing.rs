@@ -1,8 +1,10 @@
 //! Tenants, keys and realms, as an operator changes them by hand.
 
-use posthorn_domain::{RealmName, Scope};
+use posthorn_domain::{Capability, RealmName, Scope};
+use posthorn_store::{Listing, SessionFilter};
+use serde_json::json;
 
-use crate::harness::Site;
+use crate::harness::{Browser, MARKUP, Site};
 
 #[tokio::test]
 async fn a_tenant_is_created_changed_and_deleted() {
@@ -91,7 +93,7 @@ async fn a_key_is_shown_once_and_can_be_taken_back() {
     let tenant = operator.get(&format!("/console/tenants/{}", site.acme)).await.expect(200);
     assert!(tenant.contains(&id.to_string()), "{tenant}");
     let revoke = format!("/console/keys/{id}/revoke");
-    let place = operator.submit(&revoke, &[("from", "tenant")]).await.leads();
+    let place = operator.submit(&revoke, &[("from", "tenant"), ("sure", "1")]).await.leads();
     assert_eq!(place, format!("/console/tenants/{}?done=revoked", site.acme));
     assert!(site.engine.authenticate(&secret).is_none());
     let list = operator.get("/console/keys").await.expect(200);
@@ -166,7 +168,7 @@ async fn a_realm_is_created_changed_and_deleted_when_it_is_empty() {
     assert!(html.contains("the realm has tenants, keys or event types"), "{html}");
     let keys = site.engine.catalog().keys();
     let own = keys.iter().find(|key| key.realm.as_ref() == Some(&name)).unwrap().id;
-    operator.submit(&format!("/console/keys/{own}/revoke"), &[]).await.leads();
+    operator.submit(&format!("/console/keys/{own}/revoke"), &[("sure", "1")]).await.leads();
     let place = operator.submit(&format!("{path}/delete"), &[]).await.leads();
     assert_eq!(place, "/console/realms?done=deleted");
     assert!(site.engine.catalog().realm(&name).is_err());
@@ -190,10 +192,12 @@ async fn a_portal_link_is_made_for_a_tenant_and_shown_once() {
     assert!(link.starts_with("http://console.test/portal#lnk_"), "where the visitor is: {link}");
     let html = operator.get(&format!("/console/tenants/{}", site.acme)).await.expect(200);
     assert!(!html.contains("lnk_"), "it is shown once");
+    // It is listed until it is ended or its time is over.
+    assert!(html.contains("Ada of acme") && html.contains("link, not opened yet"), "{html}");
     let html = operator.get("/console/audit?action=portal_link.created").await.expect(200);
     assert_eq!(html.matches("<tr data-row>").count(), 1, "{html}");
     let long = "x".repeat(300);
-    operator.submit(&path, &[("name", &long)]).await.expect(422);
+    operator.submit(&path, &[("name", &long)]).await.expect(400);
     let gone = path.replace(&site.acme.to_string(), "ten_01hf7yat00000000000000000z");
     operator.submit(&gone, &[]).await.expect(404);
     let acme = site.of_acme(&[Scope::Read, Scope::Manage]).await;
@@ -218,4 +222,100 @@ async fn many_tenants_page_quickly_with_their_counts() {
     let next = rest.split('"').next().unwrap().replace("&#38;", "&");
     let html = operator.get(&format!("/console/tenants{next}")).await.expect(200);
     assert!(html.contains("many-00050") && !html.contains("many-00049"), "{html}");
+}
+
+#[tokio::test]
+async fn links_into_the_portal_have_capabilities_and_a_time_and_can_be_ended() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let page = format!("/console/tenants/{}", site.acme);
+    let path = format!("{page}/portal-link");
+    let html = operator.get(&page).await.expect(200);
+    assert!(html.contains("Nobody is in the portal of this tenant"), "{html}");
+    let form = [
+        ("chosen", "1"),
+        ("name", "Ada"),
+        ("capabilities", "view"),
+        ("capabilities", "see_secret"),
+        ("redeem_within", "2h"),
+        ("expires_in", "30m"),
+    ];
+    let html = operator.submit(&path, &form).await.expect(200);
+    let link = "see endpoints, messages and attempts; see the secrets that are in use.";
+    assert!(html.contains(link), "{html}");
+    let filter = SessionFilter { tenant: Some(site.acme), ..SessionFilter::default() };
+    let all = site.engine.sessions(filter.clone(), Listing::newest(10)).await.unwrap().items;
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].capabilities, [Capability::View, Capability::SeeSecret]);
+    assert_eq!(all[0].lasts, std::time::Duration::from_secs(30 * 60));
+    let redeem = all[0].expires_at.as_millis() - all[0].created_at.as_millis();
+    assert_eq!(redeem, 2 * 3_600_000);
+    // What cannot be is said beside its field, and what was typed stays.
+    let cases = [
+        (vec![("chosen", "1")], "w-capabilities"),
+        (
+            vec![("chosen", "1"), ("capabilities", "view"), ("redeem_within", "soon")],
+            "w-redeem_within",
+        ),
+        (vec![("chosen", "1"), ("capabilities", "view"), ("expires_in", "99d")], "w-expires_in"),
+    ];
+    for (form, wrong) in cases {
+        let html = operator.submit(&path, &form).await.expect(400);
+        assert!(html.contains(&format!("id=\"{wrong}\"")), "{wrong}: {html}");
+    }
+    // Somebody who is in, and the link: both are ended here.
+    let customer = site.customer(&[Capability::View]).await;
+    customer.get("/portal/").await.expect(200);
+    let html = operator.get(&page).await.expect(200);
+    assert!(html.contains("is in</span>") && html.contains("link, not opened yet"), "{html}");
+    assert!(!html.contains(MARKUP), "{html}");
+    let all = site.engine.sessions(filter, Listing::newest(10)).await.unwrap().items;
+    assert_eq!(all.len(), 2);
+    let tenant = site.acme.to_string();
+    for session in all {
+        let end = format!("/console/system/sessions/{}/end", session.id);
+        let place = operator.submit(&end, &[("tenant", &tenant)]).await.leads();
+        assert_eq!(place, format!("{page}?done=ended#portal"));
+    }
+    let html = operator.get(&page).await.expect(200);
+    assert!(html.contains("Nobody is in the portal of this tenant"), "{html}");
+    assert_ne!(customer.get("/portal/").await.status.as_u16(), 200);
+}
+
+#[tokio::test]
+async fn tenants_show_what_they_published_and_what_failed() {
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let ask = async |method: &str, path: &str, body| Browser::api(&site, method, path, body).await;
+    ask("PUT", "/v1/topics/orders", json!({})).await;
+    let once = json!({"schedule": {"max_attempts": 1}});
+    let new = json!({"url": "https://x.example/fails", "name": "fails", "policy": once});
+    ask("POST", "/v1/subscriptions", new).await;
+    for _ in 0..3 {
+        let event = json!({"topic": "orders", "type": "order.paid", "payload": {}});
+        ask("POST", "/v1/events", event).await;
+    }
+    let mut row = String::new();
+    for _ in 0..100 {
+        let html = operator.get("/console/tenants?range=24h").await.expect(200);
+        let rows = html.split("<tr data-row>");
+        row = rows.clone().find(|row| row.contains(">acme<")).unwrap().to_owned();
+        if row.contains(
+            "<td class=\"number\">3</td><td class=\"number\"><span class=\"bad\">3</span></td>",
+        ) {
+            let other = rows.clone().find(|row| row.contains(">other<")).unwrap();
+            assert!(
+                other.contains("<td class=\"number\">0</td><td class=\"number\">0</td>"),
+                "{other}"
+            );
+            row.clear();
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(row, "", "the figures never came");
+    let html = operator.get(&format!("/console/tenants/{}?range=15m", site.acme)).await.expect(200);
+    for fact in ["<dt>Published</dt><dd>3</dd>", "<dt>Failed attempts</dt><dd>3</dd>"] {
+        assert!(html.contains(fact), "{html}");
+    }
 }

@@ -400,3 +400,53 @@ async fn a_language_is_chosen_by_address_cookie_browser_and_configuration() {
     let answer = customer.submit("/portal/look", &[("here", "//evil.test/")]).await;
     assert_eq!(answer.leads(), "/portal");
 }
+
+#[tokio::test]
+async fn a_message_says_which_endpoints_did_not_get_it_and_waits_for_outcomes() {
+    let site = Site::open().await;
+    let names = furnish(&site, site.acme, "https://x.example/fails").await;
+    let scopes = vec![Scope::Read, Scope::Publish, Scope::Manage];
+    let key = site.engine.create_key(Some(site.acme), scopes, String::new(), None, None);
+    let key = key.await.unwrap().text;
+    let subscribe = async |name: &str, url: &str, group: Value| {
+        let filter = json!({"any_of": [group]});
+        let new = json!({"name": name, "url": url, "filter": filter});
+        ask(&site, &key, "POST", "/v1/subscriptions", new).await
+    };
+    subscribe("Refunds", "https://ok.example/", json!({"types": ["refund.*"]})).await;
+    let own = json!({"types": ["order.*"], "attributes": {"region": ["eu"]}});
+    subscribe("Europe", "https://ok.example/", own).await;
+    subscribe("told", "https://ok.example/told", json!({"topics": ["posthorn.operational"]})).await;
+    let event = json!({
+        "topic": "orders", "type": "order.paid", "attributes": {"region": "us"}, "payload": 1,
+    });
+    let event = ask(&site, &key, "POST", "/v1/events", event).await;
+    let customer = site.customer(&[Capability::View, Capability::Resend]).await;
+    let message = format!("/portal/messages/{}", event["id"].as_str().unwrap());
+    let html = customer.get(&message).await.expect(200);
+    let (_, missed) = html.split_once("id=\"missed\"").expect(&html);
+    let missed = missed.split("</section>").next().unwrap();
+    assert!(
+        missed.contains("Refunds") && missed.contains("the event type matches none"),
+        "{missed}"
+    );
+    assert!(missed.contains("Europe") && missed.contains("region"), "{missed}");
+    assert!(missed.contains("lang=\"en\"") && !missed.contains("told"), "{missed}");
+    let html = customer.get(&format!("{message}?lang=de")).await.expect(200);
+    assert!(html.contains("Wohin sie nicht ging, und warum"), "{html}");
+
+    // A page whose outcome is there asks for nothing; one that was just sent again does, for a while.
+    let attempt = format!("/portal/attempts/{}", names.delivery);
+    site.settles_dead(2).await;
+    let html = customer.get(&attempt).await.expect(200);
+    assert!(html.contains("<div id=\"live\">") && !html.contains("data-live"), "{html}");
+    let slow = json!({"schedule": {"kind": "fixed", "delays": ["20s"]}});
+    let hook = json!({"name": "Later", "url": "https://y.example/fails", "policy": slow});
+    let hook = ask(&site, &key, "POST", "/v1/subscriptions", hook).await;
+    let event = json!({"topic": "orders", "type": "other.made", "payload": 1});
+    ask(&site, &key, "POST", "/v1/events", event).await;
+    let path = format!("/v1/deliveries?subscription={}", hook["id"].as_str().unwrap());
+    let row = &ask(&site, &key, "GET", &path, Value::Null).await["items"][0];
+    let html = customer.get(&format!("/portal/attempts/{}", row["id"].as_str().unwrap())).await;
+    assert!(html.expect(200).contains("data-live=\"1000\" data-asks=\"60\""));
+}

@@ -55,3 +55,60 @@ async fn a_topic_shows_its_attributes_its_subscribers_and_its_latest_events() {
     assert!(html.contains("<h1>a/b</h1>") && html.contains(">elsewhere</a>"), "{html}");
     acme.get("/console/t/acme/topics/none").await.expect(404);
 }
+
+#[tokio::test]
+async fn topics_are_created_and_described_by_whoever_manages() {
+    let site = Site::open().await;
+    let acme = site.of_acme(&[Scope::Read, Scope::Manage]).await;
+    let list = "/console/t/acme/topics";
+    let html = acme.submit(list, &[("name", "")]).await.expect(400);
+    assert!(html.contains("id=\"w-name\""), "{html}");
+    let html =
+        acme.submit(list, &[("name", "no spaces"), ("description", "kept")]).await.expect(400);
+    assert!(html.contains("value=\"kept\""), "what was typed stays: {html}");
+    let form = [("name", "a/b"), ("description", "of the shop"), ("attributes", "region, kind")];
+    assert_eq!(acme.submit(list, &form).await.leads(), "/console/t/acme/topics/a%2Fb?done=created");
+    let html = acme.submit(list, &form).await.expect(400);
+    assert!(html.contains("there is such a topic already"), "{html}");
+    let path = "/console/t/acme/topics/a%2Fb";
+    let place = acme.submit(path, &[("description", "<i>of all shops</i>")]).await.leads();
+    assert_eq!(place, format!("{path}?done=changed"));
+    let topic = Browser::api(&site, "GET", "/v1/topics/a%2Fb", json!(null)).await;
+    assert_eq!(topic["description"], "<i>of all shops</i>");
+    assert_eq!(topic["attributes"], json!(["region", "kind"]), "all else stays");
+    let reader = site.of_acme(&[Scope::Read]).await;
+    for page in [list, path] {
+        let html = reader.get(page).await.expect(200);
+        assert!(!html.contains(&format!("action=\"{page}\"")), "{html}");
+        reader.submit(page, &form).await.expect(403);
+    }
+}
+
+#[tokio::test]
+async fn an_event_type_shows_who_wants_it_and_its_latest_events() {
+    let site = Site::open().await;
+    let acme = site.of_acme(&[Scope::Read]).await;
+    let ask = async |method: &str, path: &str, body| Browser::api(&site, method, path, body).await;
+    ask("PUT", "/v1/topics/orders", json!({})).await;
+    let operator = site.operator().await;
+    let new = [("realm", "default"), ("name", "order.paid"), ("description", "")];
+    operator.submit("/console/event-types/new", &new).await.leads();
+    let subscribe = async |name: &str, filter| {
+        let body = json!({"url": "https://ok.example/", "name": name, "filter": filter});
+        ask("POST", "/v1/subscriptions", body).await;
+    };
+    subscribe("by-name", json!({"any_of": [{"types": ["order.*"]}]})).await;
+    subscribe("elsewhere", json!({"any_of": [{"types": ["refund.*"]}]})).await;
+    subscribe("everything", json!({"any_of": []})).await;
+    for kind in ["order.paid", "order.paid", "refund.made"] {
+        let event = json!({"topic": "orders", "type": kind, "payload": 1});
+        ask("POST", "/v1/events", event).await;
+    }
+    let shown = acme.get("/console/event-types/default/order.paid").await;
+    check_page("event type", &shown);
+    let html = shown.text;
+    assert!(html.contains(">by-name</a>") && html.contains(">everything</a>"), "{html}");
+    assert!(!html.contains(">elsewhere</a>"), "{html}");
+    assert!(html.contains("2 in the last 24 hours"), "{html}");
+    assert_eq!(html.matches("/console/t/acme/events/evt_").count(), 2, "{html}");
+}

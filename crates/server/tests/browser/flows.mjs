@@ -6,23 +6,13 @@
 // With IMAGES set to a folder, pictures of the main pages are written there.
 //
 // Prints one line for each finding, and ends with 1 when there is any.
-import { createRequire } from "node:module";
 import { createServer } from "node:http";
 import { writeFileSync } from "node:fs";
 import { small } from "./small_png.mjs";
+import { end, ensure, findings, headed, launch, open, scan, sleep, until } from "./walk.mjs";
 
-const require = createRequire(process.env.BROWSER_PACKAGES + "/");
-const { chromium } = require("playwright-core");
 const [base, key] = process.argv.slice(2);
 const home = "/console/t/default";
-
-const findings = [];
-const ensure = (condition, where, what) => { if (!condition) findings.push(`${where}: ${what}`); };
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
-const until = async (what, probe, ms = 15000) => {
-  for (const end = Date.now() + ms; Date.now() < end; await sleep(100)) { const found = await probe(); if (found) return found; }
-  throw new Error(`in vain: ${what}`);
-};
 
 // A receiver that works or fails, as it is told.
 let works = true;
@@ -40,25 +30,24 @@ let number = 0;
 const publish = () => api("POST", "/v1/events", { topic: "orders", type: "order.paid", key: `customer-${number % 7}`, payload: { number: ++number, total: 12.5 } });
 const settle = (state, count) => until(`${count} ${state}`, async () => (await api("GET", "/v1/stats"))[state] >= count);
 
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
-const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, colorScheme: "light" });
+const browser = await launch();
+const { context, page } = await open(browser, { base }, { colorScheme: "light" });
 // Streams that a page has opened, and whether it was loaded anew.
-await context.addInitScript(() => {
+await page.addInitScript(() => {
   window.streams = [];
   const Own = window.EventSource;
   window.EventSource = class extends Own { constructor(...given) { super(...given); window.streams.push(this); } };
 });
-const page = await context.newPage();
-page.setDefaultTimeout(15000);
 let at = "start";
-page.on("pageerror", (error) => findings.push(`${at}: script: ${error.message}`));
-page.on("console", (message) => { if (message.type() === "error" && !/status of (40|50)[0-9]/.test(message.text())) findings.push(`${at}: console: ${message.text()}`); });
 page.on("dialog", (dialog) => dialog.accept());
 const go = async (path) => { await page.goto(base + path, { waitUntil: "load" }); await page.evaluate(() => { window.same = true; }); };
+// The page has asked for itself again, and shows that.
+const updated = async () => { await page.waitForResponse((answer) => answer.request().resourceType() === "fetch"); await page.evaluate(() => new Promise((done) => setTimeout(done, 50))); };
 const isSame = () => page.evaluate(() => window.same === true);
 const picture = async (name) => { if (process.env.IMAGES) { await page.mouse.move(0, 0); writeFileSync(`${process.env.IMAGES}/console-${name}.png`, small(await page.screenshot())); } };
 const flow = async (name, walk) => {
   at = name;
+  page.at(name);
   const began = Date.now();
   try { await walk(); } catch (error) { findings.push(`${name}: ${error.message}`); }
   console.log(`${name}: ${Date.now() - began} ms`);
@@ -72,6 +61,16 @@ await page.waitForURL((url) => !url.pathname.endsWith("/login"));
 await flow("the first event", async () => {
   await go("/console/");
   ensure(await page.locator("#first").count() === 1, at, "the two commands are not there");
+  await headed(page, at, "Overview");
+  await scan(page, "a server that has nothing");
+  await page.emulateMedia({ colorScheme: "light" });
+  for (const [path, h1] of [["events", "Events"], ["deliveries", "Deliveries"], ["dead-letters", "Dead letters"], ["subscriptions", "Subscriptions"], ["jobs", "Jobs"], ["topics", "Topics"], ["certificates", "Certificates"]]) {
+    await go(`${home}/${path}`);
+    await headed(page, `${path}, empty`, h1);
+    await scan(page, `${path}, empty`);
+  }
+  await page.emulateMedia({ colorScheme: "light" });
+  await go("/console/");
   await api("PUT", "/v1/topics/orders", { description: "" });
   await until("a stream", () => page.evaluate(() => window.streams.some((own) => own.readyState === 1)));
   await publish();
@@ -136,8 +135,9 @@ await flow("selected rows", async () => {
   const before = await page.locator("#rows tr[data-row]").count();
   await page.locator("#rows tbody input").nth(0).check();
   await page.locator("#rows tbody input").nth(1).check();
+  const told = updated();
   await publish();
-  await sleep(1500);
+  await told;
   ensure(await page.locator("#rows tbody input:checked").count() === 2, at, "what was selected is not any more");
   await picture("deliveries");
   await page.getByRole("button", { name: "Delete", exact: true }).click();
@@ -164,6 +164,7 @@ await flow("a new secret", async () => {
   await go(`${home}/subscriptions/${failing.id}`);
   await page.fill("#k-overlap", "2h");
   await page.getByRole("button", { name: "Rotate the secret" }).click();
+  await page.getByRole("button", { name: "Rotate it" }).click();
   await page.getByText("whsec_").waitFor();
 });
 
@@ -188,7 +189,7 @@ await flow("live, and no row moves under the focus", async () => {
   traffic = true;
   const running = run();
   await page.locator("[data-waits]").waitFor();
-  await sleep(2500);
+  for (let updates = 0; updates < 2; updates++) await updated();
   const box = await link.boundingBox();
   ensure(await focused() === before.name, at, "the focus is elsewhere");
   ensure(box.y === before.box.y, at, `the row moved from ${before.box.y} to ${box.y}`);
@@ -199,8 +200,9 @@ await flow("live, and no row moves under the focus", async () => {
   ensure(await isSame(), at, "the page was loaded anew");
   // What is typed stays, too.
   await page.fill("#f-status", "5x");
+  const told = updated();
   await publish();
-  await sleep(1800);
+  await told;
   ensure(await page.inputValue("#f-status") === "5x", at, "what was typed is gone");
 });
 
@@ -242,7 +244,8 @@ await flow("a tab under traffic does not grow", async () => {
   ensure(after.shown < before.shown * 2 + 400, at, `nodes of the page: ${before.shown}, then ${after.shown}`);
   ensure(after.jsEventListeners < before.jsEventListeners * 1.2 + 20, at, `listeners: ${before.jsEventListeners}, then ${after.jsEventListeners}`);
   ensure(after.usedSize < before.usedSize + 2e6, at, `heap: ${before.usedSize}, then ${after.usedSize}`);
-  await sleep(5500);
+  // For whom most waits is counted every few seconds.
+  await until("the backlog", async () => /warehouse/.test(await page.locator("#backlog").textContent({ timeout: 200 }).catch(() => "")));
   ensure(/acme-erp/.test(await page.textContent("#failing")), at, "who fails is not named");
   ensure(/warehouse/.test(await page.textContent("#backlog")), at, "for whom most waits is not named");
   ensure(await page.locator("details[open]").count() === 1, at, "what was opened is closed");
@@ -276,6 +279,4 @@ await flow("logging out ends other tabs", async () => {
 
 await browser.close();
 receiver.close();
-for (const finding of findings) console.log(finding);
-console.log(`${findings.length} findings`);
-process.exit(findings.length ? 1 : 0);
+end("flows");

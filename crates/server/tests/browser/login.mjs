@@ -4,42 +4,21 @@
 //   node login.mjs URL KEY PICTURES in|nobody
 //
 // Prints one line for each finding, and ends with 1 when there is any.
-import { createRequire } from "node:module";
-import { readFileSync, mkdirSync } from "node:fs";
+import { mkdirSync } from "node:fs";
+import { check as scanned, end, ensure, headed, launch, narrow, open as tab } from "./walk.mjs";
 
-const require = createRequire(process.env.BROWSER_PACKAGES + "/");
-const { chromium } = require("playwright-core");
-const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const [base, key, pictures, phase] = process.argv.slice(2);
 mkdirSync(pictures, { recursive: true });
-
-const findings = [];
-const find = (where, what) => findings.push(`${where}: ${what}`);
-const ensure = (condition, where, what) => { if (!condition) find(where, what); };
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
-
-async function open(options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1000, height: 700 }, ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(15000);
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type()) && !/status of 40[0-9]/.test(message.text())) find(page.url(), `console: ${message.text()}`); });
-  page.on("pageerror", (error) => find(page.url(), `script: ${error.message}`));
-  return { context, page };
-}
+const browser = await launch();
+// The provider is on another site of this machine.
+const open = (options = {}) => tab(browser, { base, beside: /^(data:|http:\/\/(127\.0\.0\.1|localhost)[:/])/ }, { viewport: { width: 1000, height: 700 }, ...options });
 
 // What the scanner says, and whether a narrow window holds it.
-async function check(page, name, colorScheme) {
-  const results = await page.evaluate(async (source) => {
-    if (!window.axe) (0, eval)(source);
-    return window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
-  }, axe);
-  for (const violation of results.violations) find(name, `axe: ${violation.id}: ${violation.help}: ${violation.nodes.map((node) => node.target.join(" ")).join(", ")}`);
+async function check(page, name, colorScheme, h1) {
+  await headed(page, name, h1);
+  await scanned(page, `${name} (${colorScheme})`, colorScheme);
   await page.screenshot({ path: `${pictures}/${name}-${colorScheme}.png` });
-  await page.setViewportSize({ width: 320, height: 640 });
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-  ensure(wide <= 321, name, `is ${wide} px wide in a window of 320 px`);
-  await page.screenshot({ path: `${pictures}/${name}-${colorScheme}-narrow.png` });
-  await page.setViewportSize({ width: 1000, height: 700 });
+  await narrow(page, name);
 }
 
 const button = (page) => page.locator("a.button", { hasText: "Log in with Example" });
@@ -47,24 +26,26 @@ const isAt = (path) => (url) => url.href === base + path;
 
 if (phase === "nobody") {
   for (const colorScheme of ["light", "dark"]) {
-    const { context, page } = await open({ colorScheme, bypassCSP: true });
+    const { context, page } = await open({ colorScheme });
+    page.at("nobody");
+    page.fails((url) => new URL(url).pathname.endsWith("/callback"));
     await page.goto(base + "/console/audit");
     await button(page).click();
     await page.waitForURL((url) => url.pathname.endsWith("/callback"));
     const text = await page.textContent("main");
     ensure(/none of your groups has rights/.test(text) && /guests/.test(text), "nobody", `the page says ${text}`);
-    await check(page, "no-rights", colorScheme);
+    await check(page, "no-rights", colorScheme, "Not allowed");
     await page.locator("a", { hasText: "To the login" }).click();
     await button(page).waitFor();
     await context.close();
   }
 } else {
   for (const colorScheme of ["light", "dark"]) {
-    const { context, page } = await open({ colorScheme, bypassCSP: true });
+    const { context, page } = await open({ colorScheme });
     await page.goto(base + "/console/audit?action=session");
-    await check(page, "login", colorScheme);
+    await check(page, "login", colorScheme, /Log in/);
     await page.goto(base + "/console/login?next=%2Fconsole%2Fkeys%3Fdone%3Dunsent");
-    await check(page, "login-unsent", colorScheme);
+    await check(page, "login-unsent", colorScheme, /Log in/);
     await context.close();
   }
   // From another site and back: the page that was wanted, with its query.
@@ -113,6 +94,4 @@ if (phase === "nobody") {
 }
 
 await browser.close();
-for (const finding of findings) console.log(finding);
-console.log(`${phase}: ${findings.length} findings`);
-process.exit(findings.length ? 1 : 0);
+end(phase);

@@ -8,37 +8,21 @@
 // in one theme, and the ways. With IMAGES set, two pictures for the documentation are kept in that folder.
 //
 // Prints one line for each finding, and ends with 1 when there is any.
-import { createRequire } from "node:module";
 import { createServer } from "node:http";
-import { readFileSync, mkdirSync } from "node:fs";
+import { mkdirSync } from "node:fs";
+import { check, end, ensure, find, go, headed, launch, narrow, open as tab, part, scan as scanned, until } from "./walk.mjs";
 
-const require = createRequire(process.env.BROWSER_PACKAGES + "/");
-const { chromium } = require("playwright-core");
-const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const [base, key, receiver, site, pictures] = process.argv.slice(2);
 mkdirSync(pictures, { recursive: true });
 const short = Boolean(process.env.SHORT);
 
-const findings = [];
-const find = (where, what) => findings.push(`${where}: ${what}`);
-const ensure = (condition, where, what) => { if (!condition) find(where, what); };
-
 // A browser that keeps nothing of a site within another: as people have it who block cookies of third parties.
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox", "--test-third-party-cookie-phaseout"],
-});
-
-async function open(options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, locale: "en-GB", ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(20000);
-  let place = "start";
-  page.at = (where) => { place = where; };
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type()) && !/status of 4(0[0-9]|10)/.test(message.text())) find(place, `console: ${message.text()}`); });
-  page.on("pageerror", (error) => find(place, `script: ${error.message}`));
-  page.on("request", (request) => { if (!request.url().startsWith(base) && !/^(data:|http:\/\/localhost:)/.test(request.url())) find(place, `asks ${request.url()}`); });
-  return { context, page };
-}
+const browser = await launch("--test-third-party-cookie-phaseout");
+const open = async (options = {}) => {
+  const opened = await tab(browser, { base, beside: /^(data:|http:\/\/localhost:)/ }, { locale: "en-GB", ...options });
+  opened.page.setDefaultTimeout(20000);
+  return opened;
+};
 
 async function link(more = {}) {
   const answer = await fetch(`${base}/v1/portal/links`, {
@@ -47,21 +31,6 @@ async function link(more = {}) {
     body: JSON.stringify({ name: "Ann <b>", return_url: "https://app.example.com/settings", capabilities: ["view", "see_secret", "rotate_secret", "manage_endpoints", "resend"], ...more }),
   });
   return (await answer.json()).url;
-}
-
-async function check(page, where) {
-  // What is folded is looked at too. The scanner came with the page, outside of its policy.
-  const results = await page.evaluate(async () => {
-    const folds = [...document.querySelectorAll("details")], before = folds.map((fold) => fold.open);
-    for (const fold of folds) fold.open = true;
-    const found = await window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
-    folds.forEach((fold, at) => { fold.open = before[at]; });
-    return found;
-  }).catch((error) => ({ violations: [], failed: error.message }));
-  if (results.failed) find(where, `axe: ${results.failed}`);
-  for (const violation of results.violations) {
-    find(where, `axe: ${violation.id}: ${violation.help}: ${violation.nodes.slice(0, 3).map((node) => node.target.join(" ")).join(", ")}`);
-  }
 }
 
 // ---- the way in ----
@@ -75,13 +44,16 @@ const cookie = (await context.cookies()).find((one) => one.name === "posthorn-po
 ensure(cookie?.httpOnly && cookie.path === "/portal" && cookie.sameSite === "Lax", "redeem", `the cookie is ${JSON.stringify(cookie)}`);
 const used = await open();
 used.page.at("used link");
+used.page.fails("/portal/redeem");
+used.page.fails("/portal/messages");
 await used.page.goto(first);
 await used.page.waitForSelector("text=does not work any more");
 ensure(new URL(used.page.url()).pathname === "/portal/redeem" && !used.page.url().includes("lnk_"), "used link", `is at ${used.page.url()}`);
 await used.page.goto(`${base}/portal/messages`);
 ensure(/session has ended/.test(await used.page.textContent("h1")), "used link", "somebody is in");
 const late = await link({ redeem_within: "1s" });
-await new Promise((resolve) => setTimeout(resolve, 1500));
+const over = Date.now() + 1100;
+await until("the link to be too old", () => Date.now() > over);
 await used.page.goto(late);
 await used.page.waitForSelector("text=does not work any more");
 await used.context.close();
@@ -103,13 +75,13 @@ const production = await href("/portal/", "tr[data-row]:has-text('Production') a
 const message = await href("/portal/messages", "tr[data-row] a[data-open]");
 const failed = await href("/portal/attempts?status=5xx", "tr[data-row] a[data-open]");
 const worked = await href("/portal/attempts?status=2xx", "tr[data-row] a[data-open]");
+// Name, path, heading, and the status where it is another than 200.
 const pages = [
-  ["endpoints", "/portal/"], ["endpoint", warehouse], ["endpoint-week", `${production}?range=7d`], ["new", "/portal/endpoints/new"],
-  ["messages", "/portal/messages"], ["filtered", "/portal/messages?type=order.paid&from=2026-01-01T00:00"], ["wrong-filter", "/portal/messages?from=no"], ["wrong-status", "/portal/attempts?status=abc"],
-  ["message", message], ["attempts", "/portal/attempts"], ["failed-attempt", failed], ["attempt", worked],
-  ["event-types", "/portal/event-types"], ["event-type", "/portal/event-types/order.created"], ["notifications", "/portal/notifications"], ["lost", "/portal/nothing"],
+  ["endpoints", "/portal/", "Endpoints"], ["endpoint", warehouse, "Warehouse"], ["endpoint-week", `${production}?range=7d`, "Production"], ["new", "/portal/endpoints/new", /^New endpoint/],
+  ["messages", "/portal/messages", "Messages"], ["filtered", "/portal/messages?type=order.paid&from=2026-01-01T00:00", "Messages"], ["wrong-filter", "/portal/messages?from=no", "Messages", 400], ["wrong-status", "/portal/attempts?status=abc", "Attempts", 400],
+  ["message", message, "order.paid"], ["attempts", "/portal/attempts", "Attempts"], ["failed-attempt", failed, "Attempt 1"], ["attempt", worked, "Attempt 1"],
+  ["event-types", "/portal/event-types", "Event types"], ["event-type", "/portal/event-types/order.created", "order.created"], ["notifications", "/portal/notifications", "Notifications"], ["lost", "/portal/nothing", "Not found", 404],
 ];
-const watch = (tab) => tab.addInitScript(() => { window.broken = []; document.addEventListener("securitypolicyviolation", (event) => window.broken.push(`${event.violatedDirective} ${event.blockedURI}`)); });
 const chosen = async (tab) => {
   // The second step, which only a form leads to.
   await tab.goto(`${base}/portal/endpoints/new`);
@@ -120,59 +92,39 @@ const chosen = async (tab) => {
   await tab.check("input[value='order.paid']");
 };
 for (const scheme of short ? ["light"] : ["light", "dark"]) {
-  const { context: own, page: tab } = await open({ colorScheme: scheme, storageState: await context.storageState() });
-  await watch(tab);
-  if (!short) await tab.addInitScript(axe);
-  const settled = async (where, name) => {
-    ensure(await tab.locator("h1").count() === 1, where, "has not one h1");
-    await tab.waitForTimeout(100);
-    for (const broken of await tab.evaluate(() => window.broken)) find(where, `breaks its policy: ${broken}`);
-    await tab.screenshot({ path: `${pictures}/${name}-${scheme}.png`, fullPage: true });
-    if (!short) await check(tab, where);
-  };
-  for (const [name, path] of pages) {
-    const where = `${name} (${scheme})`;
-    tab.at(where);
-    const answer = await tab.goto(base + path, { waitUntil: "load" });
-    ensure(answer.status() < 500, where, `answers ${answer.status()}`);
-    const policy = answer.headers()["content-security-policy"] || "";
-    ensure(policy.includes("default-src 'none'") && !policy.includes("unsafe"), where, `its policy is ${policy}`);
-    await settled(where, name);
+  await part(`pages (${scheme})`, async () => {
+    const { context: own, page: tab } = await open({ colorScheme: scheme, storageState: await context.storageState() });
+    const settled = async (where, name) => {
+      await tab.screenshot({ path: `${pictures}/${name}-${scheme}.png`, fullPage: true });
+      if (short) return;
+      await check(tab, where, scheme);
+      if (scheme === "light") await narrow(tab, name);
+    };
+    for (const [name, path, h1, status] of pages) {
+      const where = `${name} (${scheme})`;
+      await go(tab, where, base + path, { h1, status });
+      await settled(where, name);
+    }
+    tab.at(`which (${scheme})`);
+    await chosen(tab);
+    await headed(tab, `which (${scheme})`, /^New endpoint/);
+    await settled(`which (${scheme})`, "which");
+    await own.close();
+    if (short) return;
+    const stranger = await open({ colorScheme: scheme });
+    await go(stranger.page, `outside (${scheme})`, `${base}/portal/messages`, { status: 401, h1: /session has ended/ });
+    await check(stranger.page, `outside (${scheme})`, scheme);
+    await stranger.context.close();
+  });
+}
+if (!short) await part("without scripts", async () => {
+  const plain = await open({ javaScriptEnabled: false, storageState: await context.storageState() });
+  for (const [name, path, h1, status] of pages) {
+    await go(plain.page, `${name} (no scripts)`, base + path, { h1, status });
+    ensure(await plain.page.locator("[data-scripted]:visible").count() === 0, `${name} (no scripts)`, "shows what only a script can do");
   }
-  tab.at(`which (${scheme})`);
-  await chosen(tab);
-  await settled(`which (${scheme})`, "which");
-  await own.close();
-  if (short) continue;
-  const stranger = await open({ colorScheme: scheme });
-  await stranger.page.addInitScript(axe);
-  stranger.page.at(`outside (${scheme})`);
-  await stranger.page.goto(`${base}/portal/messages`);
-  await check(stranger.page, `outside (${scheme})`);
-  await stranger.context.close();
-}
-
-// Narrow, and without scripts.
-const small = short ? [] : pages;
-const narrow = await open({ viewport: { width: 320, height: 640 }, storageState: await context.storageState() });
-const fits = async (name) => {
-  const wide = await narrow.page.evaluate(() => document.documentElement.scrollWidth);
-  ensure(wide <= 321, `${name} (320 px)`, `is ${wide} px wide`);
-  await narrow.page.screenshot({ path: `${pictures}/${name}-narrow.png`, fullPage: true });
-};
-for (const [name, path] of small) {
-  narrow.page.at(`${name} (320 px)`);
-  await narrow.page.goto(base + path, { waitUntil: "load" });
-  await fits(name);
-}
-if (!short) { await chosen(narrow.page); await fits("which"); }
-await narrow.context.close();
-const plain = await open({ javaScriptEnabled: false, storageState: await context.storageState() });
-for (const [name, path] of small) {
-  await plain.page.goto(base + path);
-  ensure((await plain.page.textContent("main")).trim().length > 20, `${name} (no scripts)`, "shows nothing");
-}
-await plain.context.close();
+  await plain.context.close();
+});
 
 // ---- a browser whose push service cannot be reached says so; this one is never asked ----
 const apart = await open({ storageState: await context.storageState() });
@@ -185,16 +137,9 @@ await apart.page.waitForSelector("#browser-said:has-text('cannot be reached')");
 await apart.context.close();
 
 // ---- a new endpoint in three steps, and its test ----
-await watch(page);
-if (!short) await page.addInitScript(axe);
-// A page that a form leads to cannot be opened again, so it changes its clothes.
-const scan = async (where) => {
-  if (short) return;
-  for (const colorScheme of ["dark", "light"]) {
-    await page.emulateMedia({ colorScheme });
-    await check(page, `${where} (${colorScheme})`);
-  }
-};
+const scan = async (where) => { if (!short) await scanned(page, where); };
+// A form that is refused is answered so.
+page.fails("/portal/endpoints/new");
 page.at("three steps");
 await page.goto(`${base}/portal/`);
 await page.click("a.main-action");
@@ -260,8 +205,12 @@ await page.goto(base + failed);
 ensure(/maintenance <script>/.test(await page.textContent("main")), "resend", "the response is not shown");
 await page.click("text=Send again");
 await page.waitForURL((url) => url.search.includes("done=resent"));
-for (let tries = 0; tries < 50 && !/delivered/.test(await page.textContent(".bar")); tries += 1) { await page.waitForTimeout(200); await page.goto(base + failed.split("?")[0]); }
-ensure(/delivered/.test(await page.textContent(".bar")), "resend", "it is not delivered");
+// The outcome comes by itself, and the page asks no more once it is there.
+await page.evaluate(() => { window.same = true; });
+await until("the outcome", async () => /delivered/.test(await page.textContent(".bar")));
+ensure(await page.evaluate(() => window.same === true), "resend", "the page was loaded anew");
+ensure(await page.locator("[data-live]").count() === 0, "resend", "the page goes on asking");
+ensure(/200/.test(await page.textContent("#live")), "resend", "the new attempt is not shown");
 page.at("recover");
 await page.goto(base + warehouse);
 await page.click("button[value=count]");
@@ -328,8 +277,9 @@ await guest.context.close();
 const refused = await browser.newContext();
 const outside = await refused.newPage();
 shown = await link();
+const told_off = outside.waitForEvent("console", (message) => /frame-ancestors/.test(message.text()));
 await outside.goto(`http://localhost:${other.address().port}/`);
-await outside.waitForTimeout(1000);
+await told_off;
 const texts = await Promise.all(outside.frames().slice(1).map((frame) => frame.evaluate(() => document.body?.innerText || "").catch(() => "")));
 ensure(!texts.some((text) => /Endpoints|One moment/.test(text)), "frame elsewhere", `shows ${texts}`);
 await refused.close();
@@ -349,15 +299,14 @@ if (process.env.IMAGES) {
 
 // ---- logging out ends it for every tab ----
 page.at("logout");
-const tab = await context.newPage();
+page.fails("/portal/left");
+const other_tab = await context.newPage();
 await page.goto(`${base}/portal/`);
 await page.click("text=Log out");
 await page.waitForURL((url) => url.pathname === "/portal/left");
 await scan("left");
-await tab.goto(`${base}/portal/messages`);
-ensure(/session has ended/.test(await tab.textContent("h1")), "logout", "another tab is still in");
+await other_tab.goto(`${base}/portal/messages`);
+ensure(/session has ended/.test(await other_tab.textContent("h1")), "logout", "another tab is still in");
 
 await browser.close();
-for (const finding of findings) console.log(finding);
-console.log(`${pages.length} pages, ${findings.length} findings`);
-process.exit(findings.length ? 1 : 0);
+end(`${pages.length} pages`);

@@ -4,11 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use posthorn_testkit::authority::Pair;
+use posthorn_testkit::caller::call;
 use posthorn_testkit::program::{Home, Server};
 use posthorn_testkit::receiver::{Answer, Receiver};
 use serde_json::json;
 
 use crate::cedros_world::On;
+use crate::console_browser::{Browser, leads};
+use crate::door::admin_url;
 
 /// The versions of what drives the browser.
 const PACKAGES: [&str; 2] = ["playwright-core@1.65.0", "axe-core@4.14.0"];
@@ -63,6 +67,15 @@ fn furnish(server: &Server) -> (Receiver, Receiver) {
     let gated = json!({"filter": {"any_of": [{"topics": ["none"]}]}, "policy": {"gate": gate}});
     subscribe("gated", good.url("/hub"), gated);
     speak_other_systems(server, &good);
+    let described = json!({
+        "description": markup, "schemas": {"1": {"type": "object"}}, "examples": [{"number": 7, "note": markup}],
+    });
+    server.call("PUT", "/v1/event-types/order.paid").json(described).send().with(200);
+    let pair = Pair::self_signed("hub.example");
+    let certificate = json!({
+        "kind": "client", "description": "of the hub", "certificate": pair.certificate, "key": pair.key,
+    });
+    server.call("POST", "/v1/certificates").json(certificate).send().with(201);
     server.call("POST", "/v1/tenants").json(json!({"name": "acme"})).send().with(201);
     for number in 0..5 {
         let event = json!({
@@ -103,26 +116,35 @@ dialects:
 
 fn walk(on: On) {
     let mut home = Home::new();
-    let _database = on.store(&home);
+    let database = on.store(&home);
     home.configure(SYSTEMS);
     let server = home.serve();
     let _receivers = furnish(&server);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/console.mjs");
     let pictures = home.path().join("pictures");
-    let mut node = Command::new("node");
-    if let On::Postgres = on {
-        node.env("SHORT", "1");
-    }
-    let output = node
-        .arg(script)
-        .args([&server.url, &server.key, "default"])
-        .arg(&pictures)
-        .env("BROWSER_PACKAGES", packages())
-        .output()
-        .expect("node, which ./test installs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let run = |more: &[(&str, &str)]| {
+        let mut node = Command::new("node");
+        if let On::Postgres = on {
+            node.env("SHORT", "1");
+        }
+        let output = node
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/console.mjs"))
+            .args([&server.url, &server.key, "default"])
+            .arg(&pictures)
+            .env("BROWSER_PACKAGES", packages())
+            .envs(more.iter().copied())
+            .output()
+            .expect("node, which ./test installs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        println!("{said}");
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&[]);
     assert!(pictures.join("overview-light.png").exists());
+    // A store that goes away is told by a page, too.
+    if let Some(database) = database {
+        database.stop_immediate().expect("stops");
+        run(&[("AWAY", "1")]);
+    }
 }
 
 /// What operators do, from a server that has nothing. With `UPDATE_IMAGES=1` the pictures of the documentation are made anew.
@@ -163,4 +185,56 @@ fn every_page_in_a_browser_on_sqlite() {
 #[test]
 fn every_page_in_a_browser_on_postgres() {
     walk(On::Postgres);
+}
+
+#[test]
+fn the_console_is_where_the_configuration_says() {
+    let mut home = Home::new();
+    home.edit(
+        "server: {listen: '127.0.0.1:0'}",
+        "server: {listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0', admin_surfaces: [health, console]}",
+    );
+    home.run("check").exits(0).says(&["(server.admin_listen) serves health, console"]);
+    let mut server = home.serve();
+    let admin = admin_url(&mut server);
+    // Everything that was on the public listener, and nothing of it there.
+    for path in ["/console", "/console/", "/console/login", "/console/system", "/console/live"] {
+        server.get(path).with(404);
+        assert_ne!(call(&admin, "GET", path).send().status, 404, "{path}");
+    }
+    server.get("/portal/left").with(200);
+    assert_eq!(call(&admin, "GET", "/portal/left").send().status, 404);
+    let page = call(&admin, "GET", "/console/login").send().with(200).body;
+    let file = page.split("href=\"").find(|rest| rest.starts_with("/console/assets/"));
+    let file = file.and_then(|rest| rest.split('"').next()).expect("a file");
+    call(&admin, "GET", file).send().with(200);
+    server.get(file).with(404);
+    // Somebody can work there: the API that pages ask is within, though it is not served here.
+    let mut browser = Browser::at(&admin);
+    let key = server.key.clone();
+    let entered = browser.post("/console/login", "/console/login", &[("key", &key)]);
+    assert_eq!(leads(&entered), "/console/");
+    browser.get("/console/").with(200);
+    assert_eq!(call(&admin, "GET", "/v1/tenants").key(&key).send().status, 404);
+    let token = browser.token();
+    let form = [("csrf", token.as_str()), ("name", "acme")];
+    browser.post("/console/tenants/new", "/console/tenants/new", &form).with(303);
+    assert!(server.run("tenants list").out.contains("acme"));
+    // A session of it opens nothing on the other one.
+    let mut elsewhere = Browser::at(&server.url);
+    elsewhere.cookies.clone_from(&browser.cookies);
+    elsewhere.get("/console/system").with(404);
+    server.stop();
+
+    home.configure("console: {enabled: false}\n");
+    let mut server = home.serve();
+    let admin = admin_url(&mut server);
+    for url in [&admin, &server.url] {
+        for path in ["/console", "/console/", "/console/login", file] {
+            assert_eq!(call(url, "GET", path).send().status, 404, "{url}{path}");
+        }
+        let login = call(url, "POST", "/console/login").raw(&format!("key={key}"));
+        assert_eq!(login.send().status, 404);
+    }
+    server.get("/portal/left").with(200);
 }

@@ -30,8 +30,13 @@ pub(crate) fn leads(reply: &Reply) -> String {
 
 impl Browser {
     pub(crate) fn new(server: &Server) -> Self {
+        Self::at(&server.url)
+    }
+
+    /// In front of one of its listeners.
+    pub(crate) fn at(url: &str) -> Self {
         let (cookies, headers) = (BTreeMap::new(), Vec::new());
-        Self { root: server.url.clone(), cookies, headers }
+        Self { root: url.to_owned(), cookies, headers }
     }
 
     fn keep(&mut self, reply: &Reply) {

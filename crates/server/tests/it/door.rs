@@ -174,7 +174,7 @@ fn agents_that_wait_take_no_place_of_a_request() {
     server.stop();
 }
 
-fn admin_url(server: &mut Server) -> String {
+pub(crate) fn admin_url(server: &mut Server) -> String {
     server.running.wait_for("admin listener", |text| {
         let (_, rest) = text.split_once("admin listening on ")?;
         let end = rest.find(|c: char| c == '"' || c.is_whitespace())?;

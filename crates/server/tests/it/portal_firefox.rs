@@ -8,7 +8,7 @@ use posthorn_testkit::program::Home;
 use serde_json::json;
 
 #[test]
-fn a_browser_is_an_endpoint() {
+fn a_customer_gets_messages_in_a_browser() {
     let mut home = Home::new();
     home.configure("push: {enabled: true}\nportal: {browsers: true}\n");
     let server = home.serve();

@@ -168,6 +168,9 @@ fn figures_of_the_past_are_found_by_time_and_scope() {
     check(&conn, PENDING_BY_SUBSCRIPTION, &["SCAN delivery USING INDEX delivery_due"]);
     check(&conn, ROLLUP_MINUTE, &["USING PRIMARY KEY (at=? AND scope=?)"]);
     check(&conn, ROLLUP_HOUR, &["USING PRIMARY KEY (at=? AND scope=?)"]);
+    for kind in [ROLLUP_KIND_MINUTE, ROLLUP_KIND_HOUR] {
+        check(&conn, kind, &["USING PRIMARY KEY (at=? AND scope>? AND scope<?)"]);
+    }
     for bounds in [ROLLUP_BOUNDS, ROLLUP_HOUR_BOUNDS] {
         let ends = [
             "SCAN CONSTANT ROW",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::{NodeId, RollupCounts, RollupScope, RollupStep, Timestamp};
-use posthorn_store::{Rollups, Series, SeriesAsk, TendRollups, add_up};
+use posthorn_store::{Rollups, Series, SeriesAsk, Summing, Sums, SumsAsk, TendRollups, add_up};
 
 /// Which row of the minutes.
 type Minute = (Timestamp, RollupScope, NodeId);
@@ -48,6 +48,46 @@ impl Kept {
         self.minutes.retain(|(_, scope, _), _| !is_meant(scope));
         self.hours.retain(|(_, scope), _| !is_meant(scope));
         before - self.minutes.len() - self.hours.len()
+    }
+
+    pub(super) fn sums(&self, ask: &SumsAsk) -> Sums {
+        let open = |key: &Minute| self.folded.as_ref().is_none_or(|folded| key > folded);
+        let minutes = self.minutes.iter().filter(|(key, _)| match ask.step {
+            RollupStep::Minute => true,
+            RollupStep::Hour => open(key),
+        });
+        let minutes = minutes.map(|((at, scope, _), (_, counts))| (*at, scope, counts));
+        let hours = self.hours.iter().filter(|_| ask.step == RollupStep::Hour);
+        let hours = hours.map(|((at, scope), counts)| (*at, scope, counts));
+        // Minutes that are not in their hours are newer than all hours that are read after them.
+        let mut summing = Summing::new(ask);
+        let mut whole = true;
+        let ways: [Vec<_>; 2] = [minutes.collect(), hours.collect()];
+        for rows in ways {
+            let meant = |at: Timestamp, scope: &RollupScope| {
+                at >= ask.from && at < ask.until && ask.kind.contains(scope)
+            };
+            let mut last = None;
+            for (at, scope, counts) in rows.into_iter().rev().filter(|row| meant(row.0, row.1)) {
+                if last != Some(at) {
+                    last.into_iter().for_each(|last| summing.reached(last));
+                    whole = summing.goes_on();
+                }
+                if !whole {
+                    break;
+                }
+                last = Some(at);
+                summing.add(at, scope.clone(), counts);
+            }
+            if !whole {
+                break;
+            }
+            last.into_iter().for_each(|last| summing.reached(last));
+        }
+        if whole {
+            summing.reached(ask.from);
+        }
+        summing.done()
     }
 
     pub(super) fn tend(&mut self, tend: &TendRollups) -> bool {

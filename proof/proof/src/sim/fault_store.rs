@@ -28,7 +28,7 @@ use posthorn_store::{
     Ending, Entered, Error, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk,
     Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place,
     Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk,
-    SessionFilter, Store, Swept, TendRollups, Work,
+    SessionFilter, Store, Sums, SumsAsk, Swept, TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -793,6 +793,10 @@ impl Store for FaultStore {
 
     async fn series(&self, ask: SeriesAsk) -> Result<Series> {
         self.call(false, move |reach| at_once(reach.model.series(ask))).await
+    }
+
+    async fn sums(&self, ask: SumsAsk) -> Result<Sums> {
+        self.call(false, move |reach| at_once(reach.model.sums(ask))).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -246,6 +246,8 @@ pub(crate) static TEXTS: Texts = Texts {
     content_type: "Inhaltstyp",
     where_it_went: "Wohin sie ging",
     went_nowhere: "Kein Endpunkt wollte sie.",
+    not_sent: "Wohin sie nicht ging, und warum",
+    why: "Warum",
     last_attempt: "Letzter Versuch",
     next_attempt: "Nächster",
     look_at_attempts: "Versuche: {}",

@@ -273,6 +273,8 @@ texts! {
     content_type: "Content type",
     where_it_went: "Where it went",
     went_nowhere: "No endpoint wanted it.",
+    not_sent: "Where it was not sent, and why",
+    why: "Why",
     last_attempt: "Last attempt",
     next_attempt: "Next",
     look_at_attempts: "Attempts: {}",

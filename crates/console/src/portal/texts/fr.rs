@@ -246,6 +246,8 @@ pub(crate) static TEXTS: Texts = Texts {
     content_type: "Type de contenu",
     where_it_went: "Où il est allé",
     went_nowhere: "Aucun point de terminaison n’en voulait.",
+    not_sent: "Où il n’a pas été envoyé, et pourquoi",
+    why: "Pourquoi",
     last_attempt: "Dernière tentative",
     next_attempt: "Prochaine",
     look_at_attempts: "Tentatives : {}",

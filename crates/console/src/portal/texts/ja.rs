@@ -246,6 +246,8 @@ pub(crate) static TEXTS: Texts = Texts {
     content_type: "内容の形式",
     where_it_went: "送信先の結果",
     went_nowhere: "受け取るエンドポイントはありませんでした。",
+    not_sent: "送信されなかったエンドポイントと理由",
+    why: "理由",
     last_attempt: "最後の試行",
     next_attempt: "次回",
     look_at_attempts: "試行: {}",

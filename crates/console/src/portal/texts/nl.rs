@@ -246,6 +246,8 @@ pub(crate) static TEXTS: Texts = Texts {
     content_type: "Inhoudstype",
     where_it_went: "Waar het heen ging",
     went_nowhere: "Geen endpoint wilde het.",
+    not_sent: "Waar het niet heen ging, en waarom",
+    why: "Waarom",
     last_attempt: "Laatste poging",
     next_attempt: "Volgende",
     look_at_attempts: "Pogingen: {}",
