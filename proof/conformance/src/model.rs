@@ -659,18 +659,7 @@ impl Store for ModelStore {
         limit: usize,
     ) -> Result<Vec<EventTally>> {
         let state = self.shared.state.lock();
-        let tally = |id: &EventId| {
-            let own = state.events.get(id).filter(|event| event.tenant == tenant);
-            let listed = own.and_then(|_| state.by_event.get(id)).into_iter().flatten();
-            let mut rows = listed.filter_map(|id| state.rows.get(id));
-            let mut tally = EventTally::default();
-            for row in rows.by_ref().take(limit) {
-                tally.add(state.stored(row).seen().state, 1);
-            }
-            tally.more = rows.next().is_some();
-            tally
-        };
-        Ok(events.iter().map(tally).collect())
+        Ok(events.iter().map(|id| state.tally(tenant, *id, limit)).collect())
     }
 
     async fn events(

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::Answer;
 use super::event_types;
-use super::show::{Listed, Pager, Time};
+use super::show::{Listed, Moment, Pager, Time, moments};
 use super::typed::{self, Wrong};
 use crate::frame::{Frame, Place, home};
 use crate::text;
@@ -80,6 +80,7 @@ struct AuditPage<'p> {
     actions: Vec<&'static str>,
     /// Whether the visitor sees more than one tenant.
     wide: bool,
+    range: [Moment; 2],
     wrong: Option<Wrong>,
 }
 
@@ -95,7 +96,8 @@ impl AuditPage<'_> {
 
 /// `GET /console/audit`.
 pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
-    let wanted = visit.query.query(&[&FILTER[..], &["cursor"]].concat(), &[]);
+    let query = moments(&visit.query);
+    let wanted = query.query(&[&FILTER[..], &["cursor"]].concat(), &[]);
     let answer: Result<Listed<AuditRow>, Trouble> = visit.get(&format!("/v1/audit?{wanted}")).await;
     let (list, wrong) = typed::filtered(answer)?;
     let now = visit.now();
@@ -106,7 +108,8 @@ pub(crate) async fn list(visit: Arc<Visit>) -> Answer {
     let html = AuditPage {
         frame: Frame::new(&visit, Place::Audit, "Audit").await,
         lines: list.items.iter().map(|row| line(&visit, row, now)).collect(),
-        pager: Pager::of(&list, &visit.query, &FILTER, now),
+        pager: Pager::of(&list, &query, &FILTER, now),
+        range: Moment::range(&visit.query, wrong.as_ref()),
         actions,
         wide: visit.is_everywhere() || visit.realm().is_some(),
         visit: &visit,

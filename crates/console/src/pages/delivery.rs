@@ -193,7 +193,7 @@ pub(crate) async fn one(visit: Arc<Visit>) -> Answer {
             let schedule = policy_words::sentences(policy).swap_remove(0);
             (view.subscription.profile.to_string(), schedule)
         }),
-        next: next(&whole.row, policy.map(AsRef::as_ref), now),
+        next: next(&whole.row, view.is_none(), policy.map(AsRef::as_ref), now),
         verify: policy.map_or_else(Vec::new, |policy| signature_words::sentences(&policy.auth)),
         behind,
         retries: state != "in_flight",
@@ -353,9 +353,10 @@ fn body_size(request: &Value) -> Option<String> {
 }
 
 /// What becomes of it from here, in words.
-fn next(row: &Row, policy: Option<&Policy>, now: Timestamp) -> String {
+fn next(row: &Row, gone: bool, policy: Option<&Policy>, now: Timestamp) -> String {
     match row.state.as_str() {
         "delivered" => "Nothing: it has arrived.".to_owned(),
+        _ if gone => "Nothing: its subscription is gone.".to_owned(),
         "in_flight" => "The receiver's answer decides: an attempt is under way.".to_owned(),
         "pending" => {
             let due = match (row.due_at, row.waiting) {
@@ -372,7 +373,6 @@ fn next(row: &Row, policy: Option<&Policy>, now: Timestamp) -> String {
             };
             format!("{due}{given_up}")
         }
-        _ if policy.is_none() => "Nothing: its subscription is gone.".to_owned(),
         _ => "Nothing by itself. A retry begins its schedule from the start.".to_owned(),
     }
 }

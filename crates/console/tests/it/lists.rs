@@ -69,20 +69,22 @@ async fn an_id_that_is_none_stays_in_its_field_with_what_is_wrong() {
 async fn a_range_is_chosen_in_utc_or_given_with_its_zone() {
     let site = Site::open().await;
     let acme = furnish(&site).await;
-    for list in ["events", "deliveries", "dead-letters"] {
+    let audit = "/console/audit";
+    let lists = ["events", "deliveries", "dead-letters"].map(|list| format!("{HOME}/{list}"));
+    for list in lists.iter().map(String::as_str).chain([audit]) {
         for (range, some) in [
             ("from=2026-01-01T00:00", true),
             ("from=2026-01-01T00:00:00Z", true),
             ("until=2026-01-01T00:00:30", false),
             ("until=2026-01-01T00:00:00%2B01:00", false),
         ] {
-            let html = acme.get(&format!("{HOME}/{list}?{range}")).await.expect(200);
+            let html = acme.get(&format!("{list}?{range}")).await.expect(200);
             assert_eq!(html.contains("<tr data-row"), some, "{list} {range}: {html}");
         }
-        let html = acme.get(&format!("{HOME}/{list}?from=2026-01-01T00:00")).await.expect(200);
+        let html = acme.get(&format!("{list}?from=2026-01-01T00:00")).await.expect(200);
         assert!(html.contains(">From (UTC)</label>"), "{html}");
         assert!(html.contains("type=\"datetime-local\" step=\"1\" value=\"2026-01-01T00:00:00\""));
-        let html = acme.get(&format!("{HOME}/{list}?from=yesterday")).await.expect(400);
+        let html = acme.get(&format!("{list}?from=yesterday")).await.expect(400);
         assert!(html.contains("type=\"text\" step=\"1\" value=\"yesterday\""), "{html}");
     }
 }
@@ -131,9 +133,13 @@ async fn a_delivery_says_what_comes_next_and_how_its_signature_is_verified() {
         assert!(html.contains(text), "{text}: {html}");
     }
     assert!(!html.contains("policy.schedule"), "{html}");
-    let others = between(&html, "?event=evt_", "\"");
+    let others = between(&html, "?event=evt_", "\"").to_owned();
     let html = acme.get(&format!("{HOME}/deliveries?event=evt_{others}")).await.expect(200);
     assert_eq!(html.matches("<tr data-row").count(), 2, "{html}");
+    let fails = site.engine.catalog().subscriptions(site.acme)[1].subscription.id;
+    site.engine.delete_subscription(site.acme, fails).await.unwrap();
+    let html = acme.get(&format!("{HOME}/deliveries/{id}")).await.expect(200);
+    assert!(html.contains("Nothing: its subscription is gone."), "{html}");
 }
 
 #[tokio::test]

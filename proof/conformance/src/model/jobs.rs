@@ -7,7 +7,7 @@ use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     DeliveryId, DeliveryState, EventId, JobState, Replayed, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Bite, Bitten, Moves, NewDelivery, Recall, Redelivery, Refusal};
+use posthorn_store::{Bite, Bitten, EventTally, Moves, NewDelivery, Recall, Redelivery, Refusal};
 
 use super::{State, plant};
 
@@ -104,6 +104,19 @@ impl State {
         let mut rows = of_event.filter_map(|id| self.rows.get(id));
         let there = rows.find(|row| row.delivery.subscription == to);
         there.map(|row| (row.delivery.id, row.delivery.state))
+    }
+
+    /// What became of the deliveries of an event.
+    pub(super) fn tally(&self, tenant: TenantId, event: EventId, limit: usize) -> EventTally {
+        let own = self.events.get(&event).filter(|event| event.tenant == tenant);
+        let listed = own.and_then(|_| self.by_event.get(&event)).into_iter().flatten();
+        let mut rows = listed.filter_map(|id| self.rows.get(id));
+        let mut tally = EventTally::default();
+        for row in rows.by_ref().take(limit) {
+            tally.add(self.stored(row).seen().state, 1);
+        }
+        tally.more = rows.next().is_some();
+        tally
     }
 
     /// Whose copies are out of date because of it; `None` when nothing was done.
