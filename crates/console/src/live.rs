@@ -19,13 +19,12 @@
 //! # What it must not know
 //! What is on the pages.
 
+mod mark;
 mod pace;
+mod pulse;
 
 use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
 use std::convert::Infallible;
-use std::fmt;
-use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,11 +38,13 @@ use posthorn_domain::{
     CatalogVersion, Delivery, DeliveryId, EventId, Job, JobId, Redrive, RedriveId, SessionId,
     SubscriptionId,
 };
-use posthorn_engine::{Engine, Health, Heard, Tail, TailCursor, TailItem};
-use posthorn_store::{Counts, LogPlace};
+use posthorn_engine::{Health, Heard, Tail, TailItem};
+use posthorn_store::Counts;
 use tokio::sync::watch;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
+use self::mark::{Mark, print_of};
+use self::pulse::{Pulse, Vitals};
 use crate::pages::Answer;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
@@ -59,8 +60,6 @@ const GAP: Duration = Duration::from_secs(1);
 const SERVER_GAP: Duration = Duration::from_secs(2);
 /// How often it is looked whether the session is still there, and at what the tail does not tell.
 const LOOK: Duration = Duration::from_secs(2);
-/// How often the pulse of the server is taken.
-const PULSE: Duration = Duration::from_secs(1);
 /// Who hears nothing for so long is told that all is well.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a stream lasts.
@@ -112,79 +111,6 @@ impl Drop for StreamPlace {
             if *own == 0 {
                 open.remove(&self.session);
             }
-        }
-    }
-}
-
-/// How things are, in short: the same number as long as nothing has changed.
-fn print_of(what: &impl fmt::Debug) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    format!("{what:?}").hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Whether anything happens on the server. Taken by one task, while somebody wants to know.
-#[derive(Default)]
-struct Pulse {
-    /// The vitals, in short.
-    beats: watch::Sender<u64>,
-    is_taken: Mutex<bool>,
-}
-
-/// What a beat is made of.
-#[derive(Debug, PartialEq)]
-struct Vitals {
-    commits: u64,
-    catalog: CatalogVersion,
-    /// What other nodes commit is seen here.
-    counts: Option<Counts>,
-    disk_full: bool,
-    overloaded: bool,
-    lost_nodes: usize,
-}
-
-impl Vitals {
-    async fn of(engine: &Engine) -> Self {
-        Self {
-            commits: engine.commits(),
-            catalog: engine.catalog().version(),
-            counts: engine.store().counts(None).await.ok(),
-            disk_full: engine.admission().is_disk_full(),
-            overloaded: engine.admission().is_overloaded(),
-            lost_nodes: engine.lost_nodes().len(),
-        }
-    }
-}
-
-impl Pulse {
-    fn follow(self: &Arc<Self>, engine: &Engine) -> watch::Receiver<u64> {
-        let beats = self.beats.subscribe();
-        let mut is_taken = self.is_taken.lock();
-        if !*is_taken {
-            *is_taken = true;
-            tokio::spawn(Arc::clone(self).take(engine.clone()));
-        }
-        beats
-    }
-
-    async fn take(self: Arc<Self>, engine: Engine) {
-        // Nobody has missed anything yet.
-        let first = print_of(&Vitals::of(&engine).await);
-        self.beats.send_if_modified(|beat| {
-            *beat = first;
-            false
-        });
-        loop {
-            sleep(PULSE).await;
-            {
-                let mut is_taken = self.is_taken.lock();
-                if self.beats.receiver_count() == 0 {
-                    *is_taken = false;
-                    return;
-                }
-            }
-            let now = print_of(&Vitals::of(&engine).await);
-            self.beats.send_if_modified(|beat| std::mem::replace(beat, now) != now);
         }
     }
 }
@@ -264,48 +190,6 @@ impl Seen {
             }
         };
         Ok(Self { catalog, what })
-    }
-}
-
-/// How things were at a moment, as far as a stream can tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
-    /// Where the log ended; the overview of the server does not follow it.
-    log: Option<TailCursor>,
-    /// All else, in short.
-    print: u64,
-}
-
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.print)?;
-        let Some(TailCursor { events, attempts }) = self.log else { return Ok(()) };
-        write!(f, ".{}.{}.{}.{}", events.commit, events.row, attempts.commit, attempts.row)
-    }
-}
-
-impl Mark {
-    fn read(text: &str) -> Option<Self> {
-        let mut parts = text.split('.');
-        let print = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let places: Vec<&str> = parts.collect();
-        let log = match places[..] {
-            [] => None,
-            [one, two, three, four] => {
-                let place = |commit: &str, row: &str| {
-                    Some(LogPlace { commit: commit.parse().ok()?, row: row.parse().ok()? })
-                };
-                Some(TailCursor { events: place(one, two)?, attempts: place(three, four)? })
-            }
-            _ => return None,
-        };
-        Some(Self { log, print })
-    }
-
-    /// Where a browser that comes to listen was: what it heard last, or the page that it shows.
-    fn of_listener(visit: &Visit) -> Option<Self> {
-        let last = visit.headers.get("last-event-id").and_then(|value| value.to_str().ok());
-        Self::read(last.or_else(|| visit.query.get("since"))?)
     }
 }
 
@@ -577,18 +461,6 @@ impl Visit {
 mod tests {
     use super::*;
     use posthorn_domain::Timestamp;
-
-    #[test]
-    fn marks_are_read_as_they_are_written() {
-        let place = |commit, row| LogPlace { commit, row };
-        let log = Some(TailCursor { events: place(1, 2), attempts: place(u64::MAX, u128::MAX) });
-        for mark in [Mark { log: None, print: 0xab }, Mark { log, print: u64::MAX }] {
-            assert_eq!(Mark::read(&mark.to_string()), Some(mark));
-        }
-        for text in ["", "x", "1.2", "1.2.3.4", "1.2.3.4.5.6", "1.a.3.4.5", "-1"] {
-            assert_eq!(Mark::read(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_page_is_about_what_its_id_names() {

@@ -25,8 +25,10 @@ const EVERY: Duration = Duration::from_secs(2);
 const PART: u32 = 50;
 /// How long it is left alone after it did not work.
 const AFTER_TROUBLE: Duration = Duration::from_secs(5);
-/// How long a page waits for the first sums, and for newer ones.
-const FIRST: Duration = Duration::from_millis(25);
+/// How long a page waits for the first sums, and for others than old ones.
+const FIRST: Duration = Duration::from_millis(15);
+/// What is older than this is not shown without having waited.
+const OLD: Duration = Duration::from_secs(10);
 
 /// What was summed up last, by kind and range.
 #[derive(Default)]
@@ -41,6 +43,8 @@ struct Slot {
 #[derive(Default)]
 struct State {
     summed: Option<Arc<Sums>>,
+    /// When it was.
+    at: Option<Instant>,
     again: Option<Instant>,
     busy: bool,
 }
@@ -66,7 +70,11 @@ impl Figures {
             let from = Timestamp::from_millis(from);
             tokio::spawn(sum(Arc::clone(&slot), engine.clone(), kind, from));
         }
-        if slot.state.lock().busy {
+        let waits = {
+            let state = slot.state.lock();
+            state.busy && state.at.is_none_or(|at| at.elapsed() > OLD)
+        };
+        if waits {
             // Whoever comes too early gets what is there.
             drop(timeout(FIRST, news).await);
         }
@@ -81,7 +89,7 @@ async fn sum(slot: Arc<Slot>, engine: Engine, kind: RollupKind, from: Timestamp)
     state.busy = false;
     state.again = Some(match found {
         Ok(sums) => {
-            state.summed = Some(Arc::new(sums));
+            (state.summed, state.at) = (Some(Arc::new(sums)), Some(began));
             began + (began.elapsed() * PART).max(EVERY)
         }
         Err(_) => Instant::now() + AFTER_TROUBLE,

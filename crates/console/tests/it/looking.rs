@@ -3,8 +3,12 @@
 use std::collections::{BTreeSet, HashSet};
 
 use http::{Method, StatusCode};
-use posthorn_domain::{Labels, RealmName, Scope, TopicName};
+use posthorn_domain::{
+    FailureClass, Labels, NodeId, RealmName, RollupCounts, RollupScope, RollupStep, Scope, Span,
+    TopicName,
+};
 use posthorn_engine::{Bound, NewTenant};
+use posthorn_store::{MinuteRollup, Rollups};
 use serde_json::json;
 
 use crate::harness::{Browser, Shown, Site, ask};
@@ -299,4 +303,48 @@ async fn the_overview_of_the_server_finds_the_worst_of_all_tenants() {
     assert!(!own.contains("sometimes") && !own.contains("/console/t/other/"), "{own}");
     let own = operator.get("/console/t/other").await.expect(200);
     assert!(own.contains("sometimes"), "{own}");
+}
+
+#[tokio::test]
+async fn the_overview_names_the_ten_worst_of_many_receivers() {
+    const MANY: u64 = 40;
+    const MINUTES: u64 = 60;
+    let site = Site::open().await;
+    let operator = site.operator().await;
+    let scopes = vec![Scope::Manage];
+    let key = site.engine.create_key(Some(site.acme), scopes, String::new(), None, None);
+    let key = key.await.unwrap().text;
+    for number in 0..MANY {
+        let new = json!({"url": "https://ok.example/", "name": format!("r-{number:04}")});
+        ask(&site, &key, "POST", "/v1/subscriptions", new).await;
+    }
+    let all = site.engine.catalog().subscriptions(site.acme);
+    let ids: Vec<_> = all.iter().map(|view| view.subscription.id).collect();
+    // What another node has counted: receiver 7 fails most.
+    let now = RollupStep::Minute.floor(site.engine.now());
+    let node = NodeId::new(now, 99);
+    for minute in 0..MINUTES {
+        let minutes = ids.iter().zip(0_u64..).map(|(id, nth)| {
+            let mut counts = RollupCounts::default();
+            for _ in 0..if nth == 7 { 3 } else { 1 } {
+                counts.attempted(Span::from_millis(5), Some(FailureClass::Broken));
+            }
+            let minute = now.minus(Span::from_secs(60 * minute));
+            MinuteRollup { scope: RollupScope::Subscription(*id), minute, counts }
+        });
+        let rollups = Rollups { node, number: minute + 1, minutes: minutes.collect() };
+        site.engine.store().record_with(vec![], Some(rollups)).await.unwrap();
+    }
+    let mut page = String::new();
+    for _ in 0..100 {
+        page = operator.get("/console/").await.expect(200);
+        if page.contains(">r-0007</a>") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let (_, failing) = page.split_once("<table id=\"failing\">").expect(&page);
+    let first = failing.split("<tr data-row").nth(1).unwrap();
+    assert!(first.contains(">r-0007</a>") && first.contains(">180<"), "{first}");
+    assert!(page.contains("and 30 more"), "{page}");
 }

@@ -440,8 +440,7 @@ async fn a_message_says_which_endpoints_did_not_get_it_and_waits_for_outcomes() 
     site.settles_dead(2).await;
     let html = customer.get(&attempt).await.expect(200);
     assert!(html.contains("<div id=\"live\">") && !html.contains("data-live"), "{html}");
-    let slow = json!({"schedule": {"kind": "fixed", "delays": ["20s"]}});
-    let hook = json!({"name": "Later", "url": "https://y.example/fails", "policy": slow});
+    let hook = json!({"name": "Later", "url": "https://y.example/fails"});
     let hook = ask(&site, &key, "POST", "/v1/subscriptions", hook).await;
     let event = json!({"topic": "orders", "type": "other.made", "payload": 1});
     ask(&site, &key, "POST", "/v1/events", event).await;

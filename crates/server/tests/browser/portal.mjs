@@ -77,7 +77,7 @@ const failed = await href("/portal/attempts?status=5xx", "tr[data-row] a[data-op
 const worked = await href("/portal/attempts?status=2xx", "tr[data-row] a[data-open]");
 // Name, path, heading, and the status where it is another than 200.
 const pages = [
-  ["endpoints", "/portal/", "Endpoints"], ["endpoint", warehouse, "Warehouse"], ["endpoint-week", `${production}?range=7d`, "Production"], ["new", "/portal/endpoints/new", /^New endpoint/],
+  ["endpoints", "/portal/", "Endpoints"], ["endpoint", warehouse, "Warehouse"], ["endpoint-week", `${production}?range=7d`, "Production"], ["new", "/portal/endpoints/new", "Add endpoint"],
   ["messages", "/portal/messages", "Messages"], ["filtered", "/portal/messages?type=order.paid&from=2026-01-01T00:00", "Messages"], ["wrong-filter", "/portal/messages?from=no", "Messages", 400], ["wrong-status", "/portal/attempts?status=abc", "Attempts", 400],
   ["message", message, "order.paid"], ["attempts", "/portal/attempts", "Attempts"], ["failed-attempt", failed, "Attempt 1"], ["attempt", worked, "Attempt 1"],
   ["event-types", "/portal/event-types", "Event types"], ["event-type", "/portal/event-types/order.created", "order.created"], ["notifications", "/portal/notifications", "Notifications"], ["lost", "/portal/nothing", "Not found", 404],
@@ -107,7 +107,7 @@ for (const scheme of short ? ["light"] : ["light", "dark"]) {
     }
     tab.at(`which (${scheme})`);
     await chosen(tab);
-    await headed(tab, `which (${scheme})`, /^New endpoint/);
+    await headed(tab, `which (${scheme})`, "Add endpoint");
     await settled(`which (${scheme})`, "which");
     await own.close();
     if (short) return;

@@ -100,6 +100,8 @@ export async function scan(page, where) {
 export async function narrow(page, where) {
   const size = page.viewportSize();
   await page.setViewportSize({ width: 320, height: 640 });
+  // Charts are drawn anew a moment later.
+  await page.waitForFunction(() => document.documentElement.scrollWidth <= 321, null, { timeout: 1000 }).catch(() => {});
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
   ensure(wide <= 321, `${where} (320 px)`, `is ${wide} px wide`);
   await page.setViewportSize(size);
