@@ -194,8 +194,8 @@ fn id_fields(schema: &Value) -> BTreeSet<(String, &'static str)> {
     for (field, shape) in schema["properties"].as_object().into_iter().flatten() {
         let takes = |kind: &&str| {
             let named = format!("{kind}_");
-            let says = |place: &&str| shape[**place].as_str().is_some_and(|t| t.contains(&named));
-            ["pattern", "description"].iter().any(|place| says(&place))
+            let says = |place: &str| shape[place].as_str().is_some_and(|t| t.contains(&named));
+            says("pattern") || says("description")
         };
         let kind = ["sub", "evt", "dlv", "rdr"].into_iter().find(takes);
         found.extend(kind.map(|kind| (field.clone(), kind)));
