@@ -328,6 +328,10 @@ async fn tenants_hear_of_their_own_only() {
         if query.is_empty() {
             let heard = sly.names(1).await;
             assert!(!own.contains(&heard[0]), "{heard:?}");
+        } else {
+            // Nothing at all: neither what another has published nor what became of it.
+            let heard = tokio::time::timeout(Duration::from_secs(2), sly.names(1)).await;
+            assert!(heard.is_err(), "{query}: {heard:?}");
         }
         assert_eq!(theirs.names(1).await[0].1, next["id"].as_str().unwrap());
     }

@@ -409,6 +409,7 @@ impl Store for FaultStore {
             let made = reach.model.create_job_with(job.clone(), change.clone(), along.clone());
             let created = at_once(made);
             let did = created.is_ok();
+            let begins = matches!(change, Some(CatalogChange::CreateSubscription(_)));
             match change {
                 None => reach.asked(did, job.tenant, &along),
                 Some(change) => {
@@ -419,7 +420,7 @@ impl Store for FaultStore {
                 }
             }
             let created = created?;
-            reach.world.oracle.lock().job_made(&job);
+            reach.world.oracle.lock().job_made(&job, begins);
             reach.world.note("job", &(reach.link.life, job.id));
             Ok(created)
         })

@@ -8,9 +8,9 @@ use posthorn_domain::delivery::Wish;
 use posthorn_domain::filter::{Glob, Group};
 use posthorn_domain::policy::Auth;
 use posthorn_domain::{
-    DeliveryFilter, DeliveryId, Filter, JobId, Period, ProfileName, RedriveFilter, RedriveId,
-    ReplayStatus, SecretName, Selection, Span, StateKind, SubscriptionId, TenantId, TopicName,
-    policy::profiles,
+    Clock as _, DeliveryFilter, DeliveryId, Filter, JobId, Period, ProfileName, RedriveFilter,
+    RedriveId, ReplayStatus, SecretName, Selection, Span, StateKind, SubscriptionId, TenantId,
+    TopicName, policy::profiles,
 };
 use posthorn_engine::{
     Beginning, DestinationInput, Expunge, NewBulk, NewExpunge, NewReplay, NewSubscription,
@@ -102,18 +102,14 @@ impl Operator {
         } else {
             Vec::new()
         };
+        let start = self.start(tenant, node).await;
         let new = NewSubscription {
             destination,
             filter: Some(self.filter()),
             profile: Some(profile),
             secrets,
             paused: self.dice.chance(0.05),
-            start: self.dice.chance(0.3).then(|| Start {
-                from: Beginning::Time(
-                    self.cluster.world.now().minus(Span::from_secs(self.dice.between(1, 60))),
-                ),
-                created_by: "somebody".to_owned(),
-            }),
+            start,
             ..NewSubscription::default()
         };
         let call = node.engine.create_subscription(tenant, new);
@@ -163,7 +159,7 @@ impl Operator {
 
     async fn act(&mut self) {
         let Some(node) = self.cluster.any(&mut self.dice) else { return };
-        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4, 4, 3, 1, 1, 3]) {
+        match self.dice.weighted(&[6, 5, 7, 4, 2, 3, 8, 8, 3, 1, 3, 4, 4, 3, 1, 1, 3]) {
             0 => self.pause(&node).await,
             1 => self.resume(&node).await,
             2 => self.update(&node).await,
@@ -356,6 +352,41 @@ impl Operator {
         let call = node.engine.create_redrive(tenant, filter, pace);
         if let Some(Ok(redrive)) = self.cluster.ask(node, call).await {
             self.redrives.push((tenant, redrive.id));
+        }
+    }
+
+    /// Where in the past a new subscription begins, if it does: at a time, or with an event.
+    async fn start(&mut self, tenant: TenantId, node: &Node) -> Option<Start> {
+        let newest = self.cluster.world.oracle.lock().newest_event(tenant);
+        // Before there is a past, hardly anybody begins in it.
+        if !self.dice.chance(if newest.is_some() { 0.9 } else { 0.1 }) {
+            return None;
+        }
+        if newest.is_some() && self.dice.chance(0.7) {
+            self.after_a_publish(tenant, node).await;
+        }
+        let now = self.cluster.world.now();
+        let at = self.dice.below(u64::MAX);
+        let event = match self.dice.chance(0.3) {
+            true => self.cluster.world.oracle.lock().some_event(tenant, at),
+            false => None,
+        };
+        let from = match event {
+            Some(id) => Beginning::Event { id, accepted_at: now },
+            None => Beginning::Time(now.minus(Span::from_secs(self.dice.between(1, 60)))),
+        };
+        Some(Start { from, created_by: "somebody".to_owned() })
+    }
+
+    /// Waits a little for an event that a node accepts later than it is on this one: clocks differ, and what is accepted in
+    /// the very moment is what is most easily missed.
+    async fn after_a_publish(&mut self, tenant: TenantId, node: &Node) {
+        for _ in 0..100 {
+            let newest = self.cluster.world.oracle.lock().newest_event(tenant);
+            if newest.is_some_and(|newest| newest >= node.link.clock.now()) {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
         }
     }
 

@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 47] = [
+pub const PLANTS: [Plant; 48] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -72,6 +72,10 @@ pub const PLANTS: [Plant; 47] = [
         "A job takes a subscription for deleted that its node has not heard of yet.",
     ),
     common("replay-skips", "A replay passes over the last event of each part it reads."),
+    common(
+        "replay-skips-concurrent",
+        "A subscription that begins in the past misses what was published while it was created.",
+    ),
     common(
         "job-forgets-place",
         "A job does not remember how far it is, and does everything again.",

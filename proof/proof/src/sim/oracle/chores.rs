@@ -461,6 +461,12 @@ impl Oracle {
         all.get((at % all.len().max(1) as u64) as usize).copied()
     }
 
+    /// The latest time at which an event of a tenant was accepted, by whatever clock.
+    pub(crate) fn newest_event(&self, tenant: TenantId) -> Option<Timestamp> {
+        let own = self.events.values().filter(|event| event.tenant == tenant);
+        own.map(|event| event.accepted_at).max()
+    }
+
     /// Who holds the shard of a delivery, by the last that was heard.
     pub(crate) fn owner_of(&self, id: DeliveryId) -> Option<NodeId> {
         let shard = self.deliveries.get(&id)?.delivery.shard();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Job, JobId, JobState,
-    JobWork, ReplayStatus, TenantId, Timestamp,
+    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, EventId, Job, JobId,
+    JobState, JobWork, ReplayStatus, TenantId, Timestamp,
 };
 use posthorn_store::{Bite, Bitten, Ending, Place, Redelivery};
 
@@ -17,13 +17,18 @@ pub(super) struct Known {
     place: Option<Place>,
     /// The catalog of its tenant when it began: what it must find is only sure while nobody changes it.
     catalog: Option<CatalogVersion>,
+    /// Of the job of a subscription that begins in the past: the events that were there when both were written. What came
+    /// later is planned with the subscription, and whatever the clocks of nodes said, nothing lies between.
+    before: Option<BTreeSet<EventId>>,
 }
 
 impl Oracle {
-    /// A job was written down.
-    pub(crate) fn job_made(&mut self, job: &Job) {
+    /// A job was written down; `begins` when its subscription was created with it.
+    pub(crate) fn job_made(&mut self, job: &Job, begins: bool) {
         let catalog = self.tenants.get(&job.tenant).copied();
-        self.jobs.insert(job.id, Known { job: job.clone(), place: None, catalog });
+        let own = self.events.values().filter(|event| event.tenant == job.tenant);
+        let before = begins.then(|| own.map(|event| event.id).collect());
+        self.jobs.insert(job.id, Known { job: job.clone(), place: None, catalog, before });
     }
 
     /// A job was stopped.
@@ -77,6 +82,15 @@ impl Oracle {
             return Vec::new();
         }
         let tenant = known.job.tenant;
+        if let JobWork::Replay { events, .. } = &known.job.work {
+            let first = events.from_event;
+            let early =
+                bite.deeds.iter().find(|deed| first.is_some_and(|first| deed.event < first));
+            let early = early.map(|deed| deed.event);
+            self.expect(early.is_none(), Invariant::I14, now, || {
+                format!("{id} begins with {first:?}, and delivers {early:?}")
+            });
+        }
         let (mut moved, mut recalls) = (Vec::new(), false);
         for deed in &bite.deeds {
             if let Some((delivery, recalled)) = self.redelivered(now, tenant, deed, bite.at) {
@@ -251,7 +265,7 @@ impl Oracle {
     /// When a replay of what was missed is done, nothing that its subscription wants is missing, as far as nobody has
     /// changed the catalog meanwhile.
     fn all_is_there(&mut self, now: Timestamp, id: JobId) {
-        let Some(Known { job, catalog, .. }) = self.jobs.get(&id) else { return };
+        let Some(Known { job, catalog, before, .. }) = self.jobs.get(&id) else { return };
         let JobWork::Replay { subscription: Some(subscription), events, status } = &job.work else {
             return;
         };
@@ -264,8 +278,14 @@ impl Oracle {
         let meant = self.events.values().filter(|event| {
             event.tenant == job.tenant
                 && events.from.is_none_or(|from| event.accepted_at >= from)
-                && events.until.is_none_or(|until| event.accepted_at < until)
-                && event.accepted_at < job.created_at
+                && events.from_event.is_none_or(|first| event.id >= first)
+                && match before {
+                    Some(before) => before.contains(&event.id),
+                    None => {
+                        events.until.is_none_or(|until| event.accepted_at < until)
+                            && event.accepted_at < job.created_at
+                    }
+                }
                 && !forgotten.contains(&event.id)
                 && !self.is_expunged(event.id)
         });
