@@ -183,8 +183,29 @@ fn beside(operation: &Operation, field: &str) -> Value {
         ("testFilter", "event_id") => json!({"filter": {"any_of": [{}]}}),
         ("testFilter", _) => json!({"event": {"topic": "orders", "type": "a", "payload": 1}}),
         ("createBulk" | "countBulk", _) => json!({"action": "cancel"}),
+        ("createSubscription", _) => json!({"url": "https://ok.example/"}),
         _ => json!({}),
     }
+}
+
+/// The fields of a body that take ids, with what those begin with; of objects in it, too.
+fn id_fields(schema: &Value) -> BTreeSet<(String, &'static str)> {
+    let mut found = BTreeSet::new();
+    for (field, shape) in schema["properties"].as_object().into_iter().flatten() {
+        let takes = |kind: &&str| {
+            let named = format!("{kind}_");
+            let says = |place: &str| shape[place].as_str().is_some_and(|t| t.contains(&named));
+            says("pattern") || says("description")
+        };
+        let kind = ["sub", "evt", "dlv", "rdr"].into_iter().find(takes);
+        found.extend(kind.map(|kind| (field.clone(), kind)));
+        let inside = id_fields(shape).into_iter();
+        found.extend(inside.map(|(inner, kind)| (format!("{field}.{inner}"), kind)));
+    }
+    for either in ["oneOf", "anyOf", "allOf"] {
+        found.extend(schema[either].as_array().into_iter().flatten().flat_map(id_fields));
+    }
+    found
 }
 
 fn ask(server: &Server, operation: &Operation, path: &str) -> Call {
@@ -285,6 +306,21 @@ async fn what_is_for_operators_tells_tenants_nothing() {
     assert!(told["detail"].as_str().unwrap().contains("dialects.notificaties"), "{told}");
 }
 
+/// A text of the same shape that says nothing: each id in it is one that nobody has.
+fn alike(text: &str) -> String {
+    let nobody = "01hf7yat00000000000000000z";
+    let mut shaped = text.to_owned();
+    for (at, _) in text.match_indices('_') {
+        let end = at + 1 + nobody.len();
+        if text.get(at + 1..end).is_some_and(|id| id.bytes().all(|b| b.is_ascii_alphanumeric())) {
+            let upper = text[at + 1..end].bytes().any(|byte| byte.is_ascii_uppercase());
+            let id = if upper { nobody.to_uppercase() } else { nobody.to_owned() };
+            shaped.replace_range(at + 1..end, &id);
+        }
+    }
+    shaped
+}
+
 #[tokio::test]
 async fn ids_in_queries_filter_to_the_same_nothing() {
     let server = Server::start().await;
@@ -325,10 +361,13 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
                     if well_formed {
                         assert_eq!(theirs.json(), json!({"items": []}), "{what}");
                     }
-                    // What is misshapen is named for its shape, before anything is looked up.
-                    if well_formed || theirs.status != 422 {
-                        same(&theirs, &unknown, &what);
-                    }
+                    // What is misshapen is named for its shape, before anything is looked up: as it is with one that
+                    // nobody has, in the same shape.
+                    let shaped = match theirs.status {
+                        422 => server.ask("GET", &place(&alike(&stranger))).key(&key).await,
+                        _ => unknown,
+                    };
+                    same(&theirs, &shaped, &what);
                 }
             }
         }
@@ -342,32 +381,43 @@ async fn ids_in_bodies_tell_nothing() {
     let server = Server::start().await;
     let belongings = Belongings::make(&server).await;
     let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let other = |method: &str, path: &str| server.ask(method, path).key(&server.keys.other);
+    other("PUT", "/v1/topics/own").json(json!({})).await.expect(200);
+    let new = json!({"topic": "own", "type": "a", "payload": 1});
+    let own_event = other("POST", "/v1/events").json(&new).await.expect(202);
+    let own_event = own_event["id"].as_str().unwrap().to_owned();
     let mut seen = BTreeSet::new();
     for operation in operations(&document) {
         let Some(schema) = &operation.body else { continue };
-        for (field, shape) in schema["properties"].as_object().into_iter().flatten() {
-            let shape = shape.to_string();
-            let kinds = ["sub", "evt", "dlv", "rdr"];
-            let Some(kind) = kinds.into_iter().find(|kind| shape.contains(&format!("{kind}_")))
-            else {
-                continue;
-            };
+        for (field, kind) in id_fields(schema) {
             seen.insert(format!("{}.{field}", operation.name));
+            // What the path names is the caller's own, so that the body is looked at.
+            let path = match kind_of(&operation.path) {
+                Some("evt") => operation.path.replace("{id}", &own_event),
+                _ => operation.path.clone(),
+            };
+            assert!(!path.contains('{'), "{path} needs something of one's own");
             for (scope, key) in keys(&server).await {
                 let send = async |value: Value| {
-                    let mut body = beside(&operation, field);
-                    body[field] = value;
-                    server.ask(&operation.method, &operation.path).key(&key).json(&body).await
+                    let mut body = beside(&operation, &field);
+                    let mut at = &mut body;
+                    for part in field.split('.') {
+                        at = &mut at[part];
+                    }
+                    *at = value;
+                    server.ask(&operation.method, &path).key(&key).json(&body).await
                 };
                 let unknown = send(json!(format!("{kind}_01hf7yat00000000000000000z"))).await;
                 let what = format!("{}.{field} with scope {scope}", operation.name);
                 same(&send(json!(belongings.ids[kind])).await, &unknown, &what);
                 same(&send(json!(belongings.deleted)).await, &unknown, &what);
-                // What the path names is looked for before a body is read.
-                let named = operation.path.contains('{');
-                let wanted = if named || operation.name == "testFilter" { 404 } else { 422 };
+                let wanted = if operation.name == "testFilter" { 404 } else { 422 };
                 let allowed = scope == "all" || scope == operation.scope;
                 assert_eq!(unknown.status, if allowed { wanted } else { 403 }, "{what}");
+                if allowed && wanted == 422 {
+                    let problem = unknown.expect_problem(422, "invalid_request");
+                    assert_eq!(problem["field"], field.as_str(), "{what}: {problem}");
+                }
                 if kind == "sub" {
                     let theirs = send(json!(belongings.ids["name"])).await;
                     same(&theirs, &send(json!("no-such")).await, &what);
@@ -376,12 +426,18 @@ async fn ids_in_bodies_tell_nothing() {
                     [json!([belongings.ids[kind]]), json!({"id": belongings.ids[kind]}), json!(7)]
                 {
                     let status = send(odd).await.status;
-                    assert!(named || matches!(status, 403 | 422), "{what}: {status}");
+                    assert!(matches!(status, 403 | 422), "{what}: {status}");
                 }
             }
         }
     }
-    for place in ["createRedrive.subscription", "testFilter.subscription", "testFilter.event_id"] {
+    for place in [
+        "createRedrive.subscription",
+        "createSubscription.start.event",
+        "deliverEvent.subscription",
+        "testFilter.subscription",
+        "testFilter.event_id",
+    ] {
         assert!(seen.contains(place), "{place}: {seen:?}");
     }
 }
