@@ -55,6 +55,8 @@ struct Figures {
     questions: usize,
     /// The 95th percentile of each question, in milliseconds.
     lists: BTreeMap<String, f64>,
+    /// Lists that ended before they were full, though no attribute was asked for.
+    gave_up: Vec<String>,
     lost: i64,
     seconds: f64,
     payload_bytes: usize,
@@ -78,7 +80,8 @@ pub(crate) async fn run(args: &Args, bench: Bench<'_>, mut home: Home) -> anyhow
     let asked = if args.events < LONG { ASKED_SHORTLY } else { ASKED };
     // The index of what came last is written in the background.
     progress::wait(Duration::from_secs(5)).await;
-    let (lists, stats_p95_ms) = ask_everything(&server, &setting, asked).await?;
+    let (Asked { p95: lists, gave_up, .. }, stats_p95_ms) =
+        ask_everything(&server, &setting, asked).await?;
     let gauge_age_s = gauge_age(&server, &setting).await?;
     let publishing = publishing(args, &bench, &server, &setting).await?;
     let (worst_list, list_p95_ms) = lists
@@ -102,12 +105,14 @@ pub(crate) async fn run(args: &Args, bench: Bench<'_>, mut home: Home) -> anyhow
         worst_list,
         questions: lists.len(),
         lists,
+        gave_up,
         lost: publishing.lost,
         seconds: began.elapsed().as_secs_f64(),
         payload_bytes: args.payload,
     };
     server.kill().await?;
     report::print(&figures, args.json);
+    ensure!(figures.lost == 0, "{} deliveries were lost", figures.lost);
     Ok(())
 }
 
@@ -272,12 +277,87 @@ pub(crate) async fn settle(server: &Server, bench: &Bench<'_>, pending: u64) -> 
     }
 }
 
+/// What was asked, and what it came to.
+struct Asked {
+    times: usize,
+    p95: BTreeMap<String, f64>,
+    gave_up: Vec<String>,
+}
+
+impl Asked {
+    /// Asks one question again and again, and looks at the answers.
+    async fn ask(&mut self, caller: &mut Caller, path: &str, name: String) -> anyhow::Result<()> {
+        let mut times = Vec::with_capacity(self.times);
+        let mut gave_up = false;
+        for _ in 0..self.times {
+            let began = Instant::now();
+            let answer = caller.get(path).await?;
+            times.push(began.elapsed().as_secs_f64() * 1e3);
+            gave_up |= answer.get("scanned_until").is_some();
+        }
+        if gave_up && !path.contains("attribute=") {
+            self.gave_up.push(name.clone());
+        }
+        times.sort_by(f64::total_cmp);
+        self.p95.insert(name, times[self.times * 95 / 100]);
+        Ok(())
+    }
+}
+
+/// The path of the tenth page of a list, and of the page before it, read backwards.
+async fn deep(caller: &mut Caller, list: &str) -> anyhow::Result<Option<[String; 2]>> {
+    let mut path = list.to_owned();
+    for page in 1..=10 {
+        let found = caller.get(&path).await?;
+        if page == 10 {
+            let back = found["previous"].as_str().context("a page before it")?;
+            return Ok(Some([path, format!("{list}?cursor={back}")]));
+        }
+        let Some(next) = found["next"].as_str() else { return Ok(None) };
+        path = format!("{list}?cursor={next}");
+    }
+    Ok(None)
+}
+
+/// What is in flight while a receiver does not answer: to a few of one subscription.
+async fn ask_in_flight(
+    server: &Server,
+    caller: &mut Caller,
+    asked: &mut Asked,
+) -> anyhow::Result<()> {
+    // Connections are taken by the system, and nobody reads from them.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    put_topic(server, "hanging").await?;
+    let body = json!({
+        "name": "hanging", "url": format!("http://{}/hook", silent.local_addr()?),
+        "filter": {"any_of": [{"topics": ["hanging"]}]},
+    });
+    server.call("POST", "/v1/subscriptions", &body).await?;
+    for number in 0..5 {
+        let event = json!({"topic": "hanging", "type": "one", "payload": number});
+        caller.call("POST", "/v1/events", &event.to_string()).await?;
+    }
+    let list = "/v1/deliveries?state=in_flight";
+    let began = Instant::now();
+    while caller.get(list).await?["items"].as_array().is_none_or(Vec::is_empty) {
+        ensure!(began.elapsed() < Duration::from_secs(30), "nothing is in flight");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for path in [list.to_owned(), format!("{list}&subscription=hanging")] {
+        let name = format!("{path} while something hangs");
+        asked.ask(caller, &path, name).await?;
+    }
+    server.call("DELETE", "/v1/subscriptions/hanging", &Value::Null).await?;
+    Ok(())
+}
+
 /// Every list and filter; the 95th percentile of each, and of the counts.
 async fn ask_everything(
     server: &Server,
     setting: &Setting,
     asked: usize,
-) -> anyhow::Result<(BTreeMap<String, f64>, f64)> {
+) -> anyhow::Result<(Asked, f64)> {
+    let mut asked = Asked { times: asked, p95: BTreeMap::new(), gave_up: Vec::new() };
     let mut caller = Caller::open(server).await?;
     let middle = middle(&mut caller).await?;
     let event = one_of(&mut caller, "/v1/events?dead_letters=true&limit=1", "id").await?;
@@ -358,24 +438,53 @@ async fn ask_everything(
     for list in ["deliveries", "attempts"] {
         paths.push(format!("/v1/{list}?event={event}"));
     }
-    say(&format!("asking {} questions, {asked} times each", paths.len()));
-    let mut lists = BTreeMap::new();
+    let delivery = one_of(&mut caller, "/v1/dead-letters?limit=1", "id").await?;
+    paths.push(format!("/v1/deliveries/{delivery}/timeline"));
+    for of in [dead, some, waiting] {
+        paths.push(format!("/v1/subscriptions/{of}/health"));
+    }
+    for path in [
+        "/v1/jobs",
+        "/v1/redrives",
+        "/v1/audit",
+        "/v1/metrics/series",
+        "/v1/metrics/series?step=hour",
+        "/v1/attempts?status=404",
+        "/v1/attempts?status=204",
+        "/v1/events?key=customer-77&type=type.7",
+        "/v1/events?unwanted=true&type=type.7",
+        "/v1/events?unwanted=true&topic=nobody",
+    ] {
+        paths.push(path.to_owned());
+    }
+    paths.push(format!("/v1/deliveries?state=dead&{middle}"));
+    paths.push(format!("/v1/events?dead_letters=true&{middle}"));
+    say(&format!("asking {} questions, {} times each", paths.len(), asked.times));
     for path in paths {
         let name = path
             .replace(dead, "DEAD")
             .replace(some, "SOME")
             .replace(waiting, "WAITING")
-            .replace(&event, "EVENT");
-        lists.insert(name.replace(&middle, "MIDDLE"), p95(&mut caller, &path, asked).await?);
+            .replace(&event, "EVENT")
+            .replace(&delivery, "DELIVERY");
+        asked.ask(&mut caller, &path, name.replace(&middle, "MIDDLE")).await?;
     }
+    for list in ["/v1/events", "/v1/deliveries", "/v1/attempts"] {
+        if let Some([tenth, before]) = deep(&mut caller, list).await? {
+            asked.ask(&mut caller, &tenth, format!("{list}, the tenth page")).await?;
+            asked.ask(&mut caller, &before, format!("{list}, back from the tenth page")).await?;
+        }
+    }
+    ask_in_flight(server, &mut caller, &mut asked).await?;
     let mut quiet = Caller::open(server).await?.with_key(&setting.quiet_key);
     for path in
         ["/v1/events", "/v1/deliveries", "/v1/attempts", "/v1/events?type=type.7", "/v1/stats"]
     {
-        lists.insert(format!("{path} of a quiet tenant"), p95(&mut quiet, path, asked).await?);
+        asked.ask(&mut quiet, path, format!("{path} of a quiet tenant")).await?;
     }
-    let stats = p95(&mut caller, "/v1/stats", asked).await?;
-    Ok((lists, stats))
+    asked.ask(&mut caller, "/v1/stats", String::new()).await?;
+    let stats = asked.p95.remove("").context("the counts")?;
+    Ok((asked, stats))
 }
 
 pub(crate) async fn one_of(caller: &mut Caller, path: &str, field: &str) -> anyhow::Result<String> {
@@ -396,17 +505,6 @@ async fn middle(caller: &mut Caller) -> anyhow::Result<String> {
     let from = i64::midpoint(millis(&first)?, millis(&last)?);
     let text = |millis| posthorn_domain::Timestamp::from_millis(millis).to_string();
     Ok(format!("from={}&until={}", text(from), text(from + 1_000)))
-}
-
-async fn p95(caller: &mut Caller, path: &str, asked: usize) -> anyhow::Result<f64> {
-    let mut times = Vec::with_capacity(asked);
-    for _ in 0..asked {
-        let began = Instant::now();
-        caller.get(path).await?;
-        times.push(began.elapsed().as_secs_f64() * 1e3);
-    }
-    times.sort_by(f64::total_cmp);
-    Ok(times[asked * 95 / 100])
 }
 
 /// How long the gauge of pending deliveries takes to be true again; the longest of three times.

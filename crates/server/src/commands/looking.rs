@@ -15,7 +15,8 @@ pub(super) async fn timeline(context: &Context, delivery: &str) -> anyhow::Resul
     }
     let steps = told.get("steps").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let lines: Vec<Value> = steps.iter().map(line).collect();
-    terminal::data(rows(&lines, "AT at, LASTS lasts, STEP step, WHAT what, SAID said"))?;
+    let columns = "AT at, LASTS lasts, STEP step, WHAT what, TIMINGS timings, SAID said";
+    terminal::data(rows(&lines, columns))?;
     // One explanation is enough: that of the last step that has one.
     if let Some(explain) = steps.iter().rev().find_map(|step| step.get("explain")) {
         let paint = Paint::stdout();
@@ -41,8 +42,21 @@ fn line(step: &Value) -> Value {
     let removed = || step.get("response_expunged_at").map(|_| json!("(removed)"));
     json!({
         "at": step.get("at"), "step": step.get("step"), "lasts": lasts(step), "what": what,
+        "timings": timings(step),
         "said": first(&["detail", "response"]).or_else(removed),
     })
+}
+
+/// What an attempt spent its time with, as far as it came: those that were not measured are left out.
+fn timings(step: &Value) -> Option<String> {
+    let timings = step.get("timings_ms")?;
+    let part = |(name, label): &(&str, &str)| {
+        timings.get(*name)?.as_u64().map(|millis| format!("{label} {millis}ms"))
+    };
+    let names =
+        [("dns", "dns"), ("connect", "connect"), ("tls", "tls"), ("first_byte", "first byte")];
+    let parts: Vec<String> = names.iter().filter_map(part).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// How long a step took, or will take at least.

@@ -131,6 +131,13 @@ fn what_happened_to_a_delivery_is_told_step_by_step() {
     assert_eq!((&last["step"], &last["reason"]), (&"ended".into(), &"exhausted".into()));
     let text = server.run(&["deliveries", "timeline", &id]).exits(0).out;
     assert!(text.contains("500") && text.contains("exhausted"), "{text}");
+    // What an attempt spent its time with: a name is looked up, and there is no TLS.
+    assert!(text.contains("TIMINGS") && text.contains("first byte "), "{text}");
+    let made =
+        steps.as_array().expect("steps").iter().find(|step| step.get("timings_ms").is_some());
+    let timings = &made.expect("an attempt")["timings_ms"];
+    assert!(timings["connect"].is_u64() && timings["first_byte"].is_u64(), "{timings}");
+    assert!(timings.get("tls").is_none(), "{timings}");
     let shown = server.run(&["deliveries", "request", &id]).exits(0);
     assert!(shown.out.contains("POST") && shown.out.contains("authorization: …"), "{}", shown.out);
     assert!(!format!("{}{}", shown.out, shown.err).contains("hush-hush"), "{}", shown.out);
