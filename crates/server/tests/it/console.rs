@@ -233,7 +233,7 @@ fn the_console_is_where_the_configuration_says() {
         for path in ["/console", "/console/", "/console/login", file] {
             assert_eq!(call(url, "GET", path).send().status, 404, "{url}{path}");
         }
-        let login = call(url, "POST", "/console/login").raw(&format!("key={key}"));
+        let login = call(url, "POST", "/console/login").raw(format!("key={key}"));
         assert_eq!(login.send().status, 404);
     }
     server.get("/portal/left").with(200);
