@@ -7,6 +7,7 @@
 
 mod audit;
 mod checks;
+mod fate;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -47,18 +48,6 @@ pub(crate) struct Reach {
     link: Arc<Link>,
 }
 
-/// What will happen to one call.
-struct Fate {
-    before: u64,
-    after: u64,
-    fails: bool,
-    /// The reply is lost; whether the call took effect is the next field's affair.
-    silent: bool,
-    effective: bool,
-    /// Whether it takes effect although its node dies on the way.
-    survives: bool,
-}
-
 /// The model answers at once; what it says is the effect of this moment.
 fn at_once<T>(call: impl Future<Output = T>) -> T {
     call.now_or_never().expect("the model store never waits")
@@ -71,29 +60,6 @@ fn unavailable() -> Error {
 impl FaultStore {
     pub(crate) fn new(model: ModelStore, world: Arc<World>, link: Arc<Link>) -> Self {
         Self { reach: Arc::new(Reach { model, world, link }) }
-    }
-
-    fn fate(&self, write: bool) -> Fate {
-        let faults = *self.reach.world.faults.lock();
-        let mut dice = self.reach.world.store_dice.lock();
-        let mut way = |quick: f64, most: u64| {
-            if dice.chance(faults.slow) {
-                dice.between(200, 4_000)
-            } else if dice.chance(quick) {
-                0
-            } else {
-                dice.between(1, most)
-            }
-        };
-        let (before, after) = (way(0.7, 5), way(0.5, 10));
-        Fate {
-            before,
-            after,
-            fails: faults.outage || dice.chance(faults.unavailable),
-            silent: write && dice.chance(faults.unknown),
-            effective: dice.chance(0.6),
-            survives: dice.chance(0.5),
-        }
     }
 
     /// Carries a call to the model and its reply back.
