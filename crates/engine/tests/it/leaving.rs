@@ -58,8 +58,8 @@ async fn no_attempt_starts_on_any_node_once_a_tenant_is_deleted() {
     assert_eq!((done.id, done.state), (job.id, JobState::Done));
     assert_eq!(
         done.done,
-        40 + 40 + 3 + 1 + 4,
-        "events, deliveries, entries, one that was deleted, and lines of the audit log"
+        40 + 40 + 3 + 1 + 4 + 6,
+        "events, deliveries, entries, one that was deleted, lines of the audit log, and figures of the past"
     );
     assert_eq!(house.store.counts(Some(acme)).await.expect("counts"), Counts::default());
     assert!(one.catalog().tenant_named("acme").is_none(), "the name is free");
