@@ -254,7 +254,7 @@ impl Call {
         Some(view.subscription.id)
     }
 
-    fn body(&mut self) -> &mut Body {
+    pub(crate) fn body(&mut self) -> &mut Body {
         self.body.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -278,7 +278,7 @@ routes! {
         deliveries::request, query(&["rebuild"]), gives(200, "RequestPreview");
     POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
         "Retry a delivery now, ended or waiting; its attempts and age count from zero again"
-        deliveries::retry, gives(200, "Delivery");
+        deliveries::retry, takes("DeliveryRetry"), gives(200, "Delivery");
     POST "/v1/deliveries/{id}/cancel" MANAGE "cancelDelivery" "Cancel an unfinished delivery"
         deliveries::cancel, gives(200, "Delivery");
     DELETE "/v1/deliveries/{id}" MANAGE "forgetDelivery"
@@ -302,7 +302,7 @@ routes! {
         deliveries::one_dead, gives(200, "DeliveryWithAttempts");
     POST "/v1/dead-letters/{id}/retry" MANAGE "retryDeadLetter"
         "Retry a dead letter; its attempts and age count from zero again"
-        deliveries::retry_dead, gives(200, "Delivery");
+        deliveries::retry_dead, takes("DeliveryRetry"), gives(200, "Delivery");
 
     POST "/v1/redrives" MANAGE "createRedrive" "Retry many dead letters at a bounded rate"
         redrives::create, takes("NewRedrive"), gives(201, "Redrive");

@@ -13,10 +13,10 @@ use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
     Destination, Event, EventId, EventType, FailureCode, Filter, IdempotencyKey, Job, JobId,
-    JobState, JobWork, KeyId, Labels, LaneKey, Outcome, ProfileName, PushServiceTarget, PushTarget,
-    PushTopicRule, PushUrgency, RealmName, Redrive, RedriveFilter, RedriveId, RedriveState, Scope,
-    SecretName, Span, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
-    Thumbprint, Timestamp, Timings, Topic, TopicName, Waiting,
+    JobState, JobWork, KeyId, Labels, LaneKey, Metadata, Outcome, ProfileName, PushServiceTarget,
+    PushTarget, PushTopicRule, PushUrgency, RealmName, Redrive, RedriveFilter, RedriveId,
+    RedriveState, Scope, SecretName, Span, Subscription, SubscriptionId, SubscriptionName,
+    SubscriptionStatus, TenantId, Thumbprint, Timestamp, Timings, Topic, TopicName, Waiting,
 };
 use posthorn_engine::{
     CertificateState, EventExplanation, KnownKey, Published, SubscriptionState, VerificationKey,
@@ -442,6 +442,8 @@ pub(crate) struct SubscriptionBody<'a> {
     description: &'a str,
     #[serde(skip_serializing_if = "Labels::is_empty")]
     labels: &'a Labels,
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    metadata: &'a Metadata,
     filter: &'a Filter,
     profile: &'a ProfileName,
     policy: Cow<'a, Value>,
@@ -555,6 +557,7 @@ impl<'a> SubscriptionBody<'a> {
             destination,
             description: &subscription.description,
             labels: &subscription.labels,
+            metadata: &subscription.metadata,
             filter: &subscription.filter,
             profile: &subscription.profile,
             policy,

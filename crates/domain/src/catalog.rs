@@ -40,6 +40,9 @@ pub struct Tenant {
     /// What the customer remembers of it.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
+    /// What else is remembered of it, by us and by dialects.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// Attempts that all its subscriptions together may begin in a second, on each node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliveries_per_second: Option<u32>,
@@ -58,6 +61,7 @@ impl Tenant {
             realm: RealmName::default(),
             external_id: None,
             metadata: Metadata::default(),
+            labels: Labels::default(),
             deliveries_per_second: None,
             deletion: None,
         }
@@ -88,6 +92,8 @@ pub struct TenantChange {
     pub external_id: Option<Option<ExternalId>>,
     /// Other metadata, in place of all there were.
     pub metadata: Option<Metadata>,
+    /// Other labels, in place of all there were.
+    pub labels: Option<Labels>,
     /// Another limit, or none of its own any more.
     pub deliveries_per_second: Option<Option<u32>>,
 }
@@ -95,18 +101,19 @@ pub struct TenantChange {
 impl TenantChange {
     /// The tenant as it is with the change.
     pub fn apply(&self, tenant: Tenant) -> Tenant {
-        let Self { name, external_id, metadata, deliveries_per_second } = self.clone();
+        let Self { name, external_id, metadata, labels, deliveries_per_second } = self.clone();
         Tenant {
             name: name.unwrap_or(tenant.name),
             external_id: external_id.unwrap_or(tenant.external_id),
             metadata: metadata.unwrap_or(tenant.metadata),
+            labels: labels.unwrap_or(tenant.labels),
             deliveries_per_second: deliveries_per_second.unwrap_or(tenant.deliveries_per_second),
             ..tenant
         }
     }
 }
 
-/// Names and texts that somebody keeps with a tenant; the engine does nothing with them.
+/// Names and texts that somebody keeps with a tenant or a subscription; the engine does nothing with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Metadata(BTreeMap<String, String>);
@@ -241,6 +248,9 @@ pub struct Subscription {
     pub description: String,
     /// What else is remembered of it.
     pub labels: Labels,
+    /// What the customer remembers of it.
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
     /// Where deliveries go.
     pub destination: Destination,
     /// Which events it wants.

@@ -86,6 +86,24 @@ impl DeliveryState {
     }
 }
 
+/// How often a delivery is tried from when its budget began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Budget {
+    /// As its policy's schedule says.
+    #[default]
+    Fresh,
+    /// One attempt: whoever asked for it sees what came of it, and no other follows.
+    Once,
+}
+
+impl Budget {
+    /// Whether it is the usual one.
+    pub fn is_fresh(&self) -> bool {
+        *self == Self::Fresh
+    }
+}
+
 /// The obligation to bring one event to one subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
@@ -111,6 +129,8 @@ pub struct Delivery {
     pub attempts: u32,
     /// Attempts that had been made when the present budget began.
     pub budget_base: u32,
+    /// How often it is tried in the present budget.
+    pub budget: Budget,
     /// When the present budget began.
     pub budget_began: Timestamp,
     /// Counts what was done to it by hand, and how often another had to go before it. A copy with a
@@ -341,11 +361,20 @@ fn judged(
             OnPermanent::Drop => end(DeliveryState::Cancelled(CancelReason::Dropped), true, true),
         },
         // The subscription stops here, and its work waits for whoever resumes it.
+        Verdict::Gone if delivery.budget == Budget::Once => Step {
+            subscription: SubscriptionEffect::DisableGone,
+            ..dead(DeadReason::Exhausted, policy, true)
+        },
         Verdict::Gone => Step {
             charge: true,
             subscription: SubscriptionEffect::DisableGone,
             ..stay_pending(now)
         },
+        // A budget that somebody made so small says nothing about the receiver: what the policy does to a subscription
+        // whose schedule ran out is not done.
+        Verdict::Retry { .. } if delivery.budget == Budget::Once => {
+            dead(DeadReason::Exhausted, policy, true)
+        }
         Verdict::Retry { asked, .. } => {
             let done = delivery.spent() + 1;
             match policy.schedule.next(done, delivery.budget_began, now, asked, dice) {

@@ -11,6 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::Timestamp;
 
+/// What an id is made of: when, and 74 random bits. Whoever makes something again from the same seed makes the same id, and so finds
+/// what is there.
+pub type Seed = (Timestamp, u128);
+
 /// Crockford's base 32, lower case: no `i`, `l`, `o`, `u`, and in ASCII order.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// 128 bits in groups of five, rounded up.
@@ -72,6 +76,11 @@ macro_rules! typed_id {
             /// A fresh id: `at` makes it sortable, `random` makes it unique.
             pub fn new(at: Timestamp, random: u128) -> Self {
                 Self(v7_bytes(at, random))
+            }
+
+            /// The id that a seed gives: always the same.
+            pub fn of_seed((at, random): Seed) -> Self {
+                Self::new(at, random)
             }
 
             /// The smallest id that could have been made at `at`; a bound for range scans.

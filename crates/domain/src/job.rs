@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::delivery::Wish;
+use crate::delivery::{Budget, Wish};
 use crate::{
     DeliveryFilter, DeliveryState, EventId, EventType, Filter, JobId, SubscriptionId, TenantId,
     Timestamp, TopicName,
@@ -59,7 +59,7 @@ pub enum Replayed {
     Left,
     /// There is none yet: one is made.
     Made,
-    /// It is tried again, with a fresh budget.
+    /// It is tried again, with the budget of the job.
     Retried,
 }
 
@@ -96,6 +96,9 @@ pub enum JobWork {
         events: Selection,
         /// Which of them.
         status: ReplayStatus,
+        /// How often each is tried.
+        #[serde(default, skip_serializing_if = "Budget::is_fresh")]
+        budget: Budget,
     },
     /// Removes the payloads of events whose deliveries have all ended.
     Expunge {
@@ -110,6 +113,9 @@ pub enum JobWork {
         event: EventId,
         /// To whom.
         subscription: SubscriptionId,
+        /// How often it is tried.
+        #[serde(default, skip_serializing_if = "Budget::is_fresh")]
+        budget: Budget,
     },
     /// Cancels deliveries that have not ended, and dead letters that block their lane.
     Cancel {
@@ -131,6 +137,14 @@ pub enum JobWork {
 }
 
 impl JobWork {
+    /// How often what it delivers is tried.
+    pub const fn budget(&self) -> Budget {
+        match self {
+            Self::Replay { budget, .. } | Self::Deliver { budget, .. } => *budget,
+            _ => Budget::Fresh,
+        }
+    }
+
     /// What it does by hand, so to speak, to which deliveries.
     pub const fn moves(&self) -> Option<(Wish, &DeliveryFilter)> {
         match self {

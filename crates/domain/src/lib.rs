@@ -19,6 +19,7 @@
 pub mod alternatives;
 mod attempt;
 mod audit;
+pub mod base62;
 mod base64_text;
 mod catalog;
 mod certificate;
@@ -66,14 +67,14 @@ pub use catalog::{
     SealedSecret, Subscription, SubscriptionStatus, Tenant, TenantChange, TenantProfile, Topic,
 };
 pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError};
-pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
+pub use delivery::{Budget, CancelReason, DeadReason, Delivery, DeliveryState, Lane};
 pub use delivery_filter::{DeliveryFilter, OutcomeFilter, Period, StateKind};
 pub use event::{Event, Idempotency};
 pub use filter::Filter;
 pub use footprint::footprint;
 pub use id::{
     AuditId, CertificateId, DeliveryId, EventId, IdParseError, JobId, KeyId, NodeId, RedriveId,
-    SessionId, SubscriptionId, TenantId,
+    Seed, SessionId, SubscriptionId, TenantId,
 };
 pub use job::{Job, JobState, JobWork, ReplayStatus, Replayed, Selection};
 pub use labels::{Labels, LabelsError};

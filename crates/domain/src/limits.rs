@@ -49,8 +49,9 @@ pub const AUTHS_MAX: usize = 8;
 pub const ATTEMPTS_MAX: u32 = 1_000;
 /// The longest wait between two attempts.
 pub const WAIT_DAYS_MAX: u64 = 30;
-/// Custom headers per subscription.
-pub const HEADERS_MAX: usize = 20;
+/// Custom headers per subscription. Platforms give their customers as many as they like; these many of the usual length still fit
+/// into the 16 KiB that receivers take, and each attempt makes them anew.
+pub const HEADERS_MAX: usize = 64;
 /// Longest custom header name in bytes.
 pub const HEADER_NAME_BYTES_MAX: usize = 64;
 /// Longest custom header value in bytes.

@@ -31,7 +31,7 @@ use crate::{CertificateId, ProxyName, Span, Template, plain};
 
 pub use auth::{
     Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SentTo, SignatureHeaders,
-    SignedContent, ThumbprintHeader, ZgwJwt,
+    SignatureIds, SignedContent, ThumbprintHeader, ZgwJwt,
 };
 pub use breaker::{Breaker, Failing};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};

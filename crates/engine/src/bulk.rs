@@ -11,7 +11,7 @@ use posthorn_domain::{DeliveryFilter, Job, JobWork, StateKind, TenantId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::replays::{COUNT_MAX, ReplayCount, Walk};
+use crate::replays::{COUNT_MAX, ReplayCount, Terms, Walk};
 
 /// What somebody wants to have done to deliveries.
 #[derive(Clone, Debug)]
@@ -29,7 +29,17 @@ pub struct NewBulk {
 impl Engine {
     /// Begins to cancel, forget or retry many deliveries, each at most once. Nodes hear of it as it goes on; what is under way may still arrive.
     pub async fn create_bulk(&self, tenant: TenantId, new: NewBulk) -> Result<Job> {
-        self.begin_job(self.bulk(tenant, new)?).await
+        self.create_bulk_with(tenant, new, Terms::default()).await
+    }
+
+    /// The same on terms of the caller's.
+    pub async fn create_bulk_with(
+        &self,
+        tenant: TenantId,
+        new: NewBulk,
+        terms: Terms,
+    ) -> Result<Job> {
+        self.begin_job_with(tenant, terms.seed, async { self.bulk(tenant, new) }).await
     }
 
     /// How many deliveries are meant. Nothing is changed. It looks at a bounded number of them.
@@ -67,7 +77,7 @@ impl Engine {
         let kind = deliveries.exactly.map(StateKind::of).or(deliveries.state);
         let work = match new.wish {
             Wish::Forget => JobWork::Forget { deliveries },
-            Wish::Retry => {
+            Wish::Retry | Wish::RetryOnce => {
                 match kind {
                     None => deliveries.state = Some(StateKind::Dead),
                     Some(StateKind::Dead | StateKind::Delivered | StateKind::Cancelled) => {}

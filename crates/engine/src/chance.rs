@@ -95,6 +95,11 @@ impl Chance {
         self.0.lock().dice.random()
     }
 
+    /// Enough of it for an id, or for a number that nobody else has.
+    pub fn bits(&self) -> u128 {
+        self.0.lock().dice.random()
+    }
+
     rising! {
         event_id, event_ids -> EventId of events,
         delivery_id, delivery_ids -> DeliveryId of deliveries,

@@ -12,7 +12,7 @@ use posthorn_domain::delivery::{Input as Happening, step};
 use posthorn_domain::policy::profiles;
 use posthorn_domain::{
     Attempt, CatalogVersion, Clock, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
-    Fence, Filter, Labels, NodeId, Policy, ProfileName, Shard, Stops, Subscription,
+    Fence, Filter, Labels, Metadata, NodeId, Policy, ProfileName, Shard, Stops, Subscription,
     SubscriptionStatus, Tenant, TenantId, Timestamp, TopicName,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
@@ -82,6 +82,7 @@ impl Courier {
             name: None,
             description: String::new(),
             labels: Labels::default(),
+            metadata: Metadata::default(),
             destination: Destination::Webhook { url },
             filter: Filter::default(),
             profile,
@@ -207,6 +208,7 @@ pub(crate) fn work_outside(
         due_at: now,
         attempts: 0,
         budget_base: 0,
+        budget: posthorn_domain::Budget::Fresh,
         budget_began: now,
         revival: 0,
         created_at: now,

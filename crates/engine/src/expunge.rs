@@ -19,7 +19,7 @@ use crate::audit::created;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operator::due_of;
-use crate::replays::{ReplayCount, Walk};
+use crate::replays::{ReplayCount, Terms, Walk};
 
 /// How often deliveries are cancelled before one that somebody brings back each time counts as unfinished.
 const TRIES: usize = 4;
@@ -144,7 +144,17 @@ impl Engine {
 
     /// Begins to remove the payloads of many events. Those with deliveries that have not ended are passed over.
     pub async fn create_expunge(&self, tenant: TenantId, new: NewExpunge) -> Result<Job> {
-        self.begin_job(self.expunging(tenant, new)?).await
+        self.create_expunge_with(tenant, new, Terms::default()).await
+    }
+
+    /// The same on terms of the caller's.
+    pub async fn create_expunge_with(
+        &self,
+        tenant: TenantId,
+        new: NewExpunge,
+        terms: Terms,
+    ) -> Result<Job> {
+        self.begin_job_with(tenant, terms.seed, async { self.expunging(tenant, new) }).await
     }
 
     fn expunging(&self, tenant: TenantId, new: NewExpunge) -> Result<Job> {

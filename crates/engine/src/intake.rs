@@ -698,6 +698,7 @@ fn work(event: &Arc<Event>, new: NewDelivery, seq: u64) -> Work {
             due_at: new.due_at,
             attempts: 0,
             budget_base: 0,
+            budget: posthorn_domain::Budget::Fresh,
             budget_began: event.begins_at(),
             revival: 0,
             created_at: event.accepted_at,

@@ -261,7 +261,12 @@ mod tests {
     fn job(tenant: u128, number: u128, per_second: u32) -> (Job, Option<Place>) {
         let at = Timestamp::from_millis(0);
         let events = Selection::default();
-        let work = JobWork::Replay { subscription: None, events, status: ReplayStatus::Failed };
+        let work = JobWork::Replay {
+            subscription: None,
+            events,
+            status: ReplayStatus::Failed,
+            budget: posthorn_domain::Budget::Fresh,
+        };
         let job = Job {
             id: JobId::new(at, number),
             tenant: TenantId::new(at, tenant),

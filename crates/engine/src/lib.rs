@@ -29,6 +29,7 @@
 //! * `waiting` says why a delivery has not been attempted yet, `timeline` what happened to it before,
 //!   `preview` what would be sent, `standing` how a subscription does.
 //! * `sessions` opens and ends sessions of pages, and says whose session a token opens.
+//! * `kept_answers` has a repeated request done once, and answered the same.
 //! * `tail` tells whoever listens what happens, as it happens; `trace` tells whoever records traces.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
@@ -62,6 +63,7 @@ mod in_flight;
 mod intake;
 mod job_rounds;
 mod jobs;
+mod kept_answers;
 mod keys;
 mod maintenance;
 mod matching;
@@ -126,6 +128,7 @@ pub use expunge::{Expunge, NewExpunge};
 pub use failure_log::FailureNames;
 pub use filter_test::{FilterOutcome, TestedEvent, TestedFilter};
 pub use intake::{Publish, Published};
+pub use kept_answers::{ANSWER_KEPT, ANSWER_LEASE, Once, Turn};
 pub use keys::{Bound, NewKey, Principal};
 pub use nodes::KnownNode;
 pub use options::{Options, WebhookOrigin};
@@ -136,13 +139,13 @@ pub use posthorn_sealing::standard_webhooks::SecretKind;
 pub use preview::{Preview, RequestPreview};
 pub use quotas::Quotas;
 pub use rehearsal::Rehearsal;
-pub use replays::{JOB_PER_SECOND_MAX, NewReplay, ReplayCount};
+pub use replays::{JOB_PER_SECOND_MAX, NewReplay, ReplayCount, Terms};
 pub use scheduler::{BreakerState, LiveState, Snapshot, SubscriptionState};
 pub use seal::Resealed;
 pub use sessions::{NewPortalLink, NewSession};
 pub use standing::{BlockedLane, LastHour, Standing};
 pub use subscriptions::{
-    Beginning, NewSubscription, Rotation, SecretInput, Start, SubscriptionChange,
+    Beginning, NewSubscription, Rotation, RotationBounds, SecretInput, Start, SubscriptionChange,
 };
 pub use tail::{Heard, Tail, TailCursor, TailItem};
 pub use tenants::NewTenant;

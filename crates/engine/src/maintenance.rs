@@ -200,6 +200,7 @@ impl Maintenance {
                         self.report(self.sweep().await, "sweep");
                         self.report(self.prune().await, "prune");
                         self.report(self.prune_sessions().await, "prune sessions");
+                        self.report(self.prune_answers().await, "prune answers");
                     }
                 }
             }
@@ -269,6 +270,16 @@ impl Maintenance {
     async fn prune_sessions(&self) -> posthorn_store::Result<()> {
         for _ in 0..BITES_MAX {
             if self.store.prune_sessions(self.clock.now(), BITE).await? < BITE {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes kept answers whose time is over.
+    async fn prune_answers(&self) -> posthorn_store::Result<()> {
+        for _ in 0..BITES_MAX {
+            if self.store.prune_answers(self.clock.now(), BITE).await? < BITE {
                 break;
             }
         }

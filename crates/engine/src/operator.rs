@@ -3,7 +3,7 @@
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     AuditAction, Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState,
-    Shard, TenantId,
+    Seed, Shard, TenantId,
 };
 use posthorn_store::{DueSubscription, Error as StoreError, Moved, Refusal};
 use tracing::warn;
@@ -32,6 +32,13 @@ impl Engine {
     /// delivery is tried again at once.
     pub async fn retry_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
         self.move_delivery(Wish::Retry, tenant, id).await
+    }
+
+    /// Tries a delivery now, and once: one that has ended gets this one attempt, and is dead again when that fails. One that
+    /// waits keeps its budget, of which this is an attempt like any other: its schedule goes on. Everything else is as with
+    /// [`Engine::retry_delivery`].
+    pub async fn retry_delivery_once(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
+        self.move_delivery(Wish::RetryOnce, tenant, id).await
     }
 
     /// Publishes an event again, as a new one with the same contents: everybody who wants such events
@@ -86,10 +93,13 @@ impl Engine {
     ) -> Result<Moved> {
         let action = match wish {
             Wish::Cancel => AuditAction::DeliveryCancelled,
-            Wish::Retry => AuditAction::DeliveryRetried,
+            Wish::Retry | Wish::RetryOnce => AuditAction::DeliveryRetried,
             Wish::Forget => AuditAction::DeliveryForgotten,
         };
-        let (line, at) = (created(action, "delivery", &id, tenant), self.now());
+        let (mut line, at) = (created(action, "delivery", &id, tenant), self.now());
+        if wish == Wish::RetryOnce {
+            line = line.with("once", true);
+        }
         let write = |along| self.store().move_delivery(wish, tenant, id, at, along);
         // Else whoever clears away deliveries of operational events would make one more with each.
         let tells = !self.is_operational(tenant, id).await?;
@@ -126,6 +136,38 @@ impl Engine {
     pub async fn create_redrive(
         &self,
         tenant: TenantId,
+        filter: RedriveFilter,
+        per_second: u32,
+    ) -> Result<Redrive> {
+        self.create_redrive_with(tenant, filter, per_second, None).await
+    }
+
+    /// The same with an id that is made of a seed. One that was made of it before is given back as it is.
+    pub async fn create_redrive_with(
+        &self,
+        tenant: TenantId,
+        filter: RedriveFilter,
+        per_second: u32,
+        seed: Option<Seed>,
+    ) -> Result<Redrive> {
+        let Some(id) = seed.map(RedriveId::of_seed) else {
+            let id = self.inner.chance.redrive_id(self.now());
+            return self.begin_redrive(id, tenant, filter, per_second).await;
+        };
+        if let Some(redrive) = self.store().redrive(tenant, id).await? {
+            return Ok(redrive);
+        }
+        match self.begin_redrive(id, tenant, filter, per_second).await {
+            // On another node, in this very moment.
+            Err(e @ Error::AlreadyExists(_)) => self.store().redrive(tenant, id).await?.ok_or(e),
+            begun => begun,
+        }
+    }
+
+    async fn begin_redrive(
+        &self,
+        id: RedriveId,
+        tenant: TenantId,
         mut filter: RedriveFilter,
         per_second: u32,
     ) -> Result<Redrive> {
@@ -133,7 +175,7 @@ impl Engine {
         // What dies again during the redrive is not moved again.
         filter.until = Some(filter.until.map_or(now, |until| until.min(now)));
         let redrive = Redrive {
-            id: self.inner.chance.redrive_id(now),
+            id,
             tenant,
             filter,
             per_second: per_second.clamp(1, REDRIVE_PER_SECOND_MAX),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Destination, Event, EventType, FailureCode, Filter, Labels,
-    ProfileName, SecretName, Stops, Subscription, SubscriptionId, SubscriptionStatus, TenantId,
-    TopicName, policy::profiles,
+    Metadata, ProfileName, SecretName, Stops, Subscription, SubscriptionId, SubscriptionStatus,
+    TenantId, TopicName, policy::profiles,
 };
 use posthorn_store::Work;
 
@@ -78,6 +78,7 @@ impl Engine {
             name: None,
             description: String::new(),
             labels: Labels::default(),
+            metadata: Metadata::default(),
             destination: Destination::Webhook { url },
             filter: Filter::everything(),
             profile,

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use posthorn_domain::{
-    AuditAction, DeliveryState, EventId, Job, JobId, JobState, JobWork, ReplayStatus, Replayed,
-    Selection, Span, SubscriptionId, TenantId, Timestamp,
+    AuditAction, Budget, DeliveryState, EventId, Job, JobId, JobState, JobWork, ReplayStatus,
+    Replayed, Seed, Selection, Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Error as StoreError, Place, Redelivery, Refusal};
 use tokio::time::Instant;
@@ -42,6 +42,15 @@ pub struct NewReplay {
     pub per_second: u32,
     /// Who asks.
     pub created_by: String,
+}
+
+/// How a job is to be made, where that is not as usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// What its id is made of; fresh when absent. A job that was made of the same seed before is given back as it is.
+    pub seed: Option<Seed>,
+    /// How often what it delivers is tried.
+    pub budget: Budget,
 }
 
 /// How much a replay would do.
@@ -98,12 +107,47 @@ impl Walk {
 impl Engine {
     /// Begins to deliver events of the past.
     pub async fn create_replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
-        let job = self.replay(tenant, new).await?;
-        self.begin_job(job).await
+        self.create_replay_with(tenant, new, Terms::default()).await
+    }
+
+    /// The same on terms of the caller's.
+    pub async fn create_replay_with(
+        &self,
+        tenant: TenantId,
+        new: NewReplay,
+        terms: Terms,
+    ) -> Result<Job> {
+        self.begin_job_with(tenant, terms.seed, self.replay(tenant, new, terms.budget)).await
+    }
+
+    /// The job that was made of a seed before.
+    async fn made_job(&self, tenant: TenantId, seed: Option<Seed>) -> Result<Option<Job>> {
+        match seed {
+            Some(seed) => Ok(self.store().job(tenant, JobId::of_seed(seed)).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// Begins a job whose id is made of a seed, unless that was done already.
+    pub(crate) async fn begin_job_with(
+        &self,
+        tenant: TenantId,
+        seed: Option<Seed>,
+        make: impl Future<Output = Result<Job>>,
+    ) -> Result<Job> {
+        let Some(id) = seed.map(JobId::of_seed) else { return self.begin_job(make.await?).await };
+        if let Some(job) = self.made_job(tenant, seed).await? {
+            return Ok(job);
+        }
+        match self.begin_job(Job { id, ..make.await? }).await {
+            // On another node, in this very moment.
+            Err(e @ Error::AlreadyExists(_)) => self.store().job(tenant, id).await?.ok_or(e),
+            begun => begun,
+        }
     }
 
     /// Writes a job down and makes its first go.
-    pub(crate) async fn begin_job(&self, job: Job) -> Result<Job> {
+    async fn begin_job(&self, job: Job) -> Result<Job> {
         let line = created(AuditAction::JobCreated, "job", &job.id, job.tenant);
         let line = line.detailed(job_detail(&job));
         let write = |along| self.store().create_job_with(job.clone(), None, along);
@@ -125,7 +169,7 @@ impl Engine {
         Ok(self.store().job(tenant, job.id).await.ok().flatten().unwrap_or(job))
     }
 
-    async fn replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
+    async fn replay(&self, tenant: TenantId, new: NewReplay, budget: Budget) -> Result<Job> {
         let now = self.now();
         if let Some(id) = new.subscription {
             self.catalog().subscription(tenant, id)?;
@@ -141,7 +185,8 @@ impl Engine {
         let mut events = new.events;
         // What comes from now on is delivered anyway.
         events.until = Some(events.until.map_or(now, |until| until.min(now)));
-        let work = JobWork::Replay { subscription: new.subscription, events, status: new.status };
+        let NewReplay { subscription, status, .. } = new;
+        let work = JobWork::Replay { subscription, events, status, budget };
         Ok(self.job(tenant, work, new.per_second, new.created_by))
     }
 
@@ -189,7 +234,8 @@ impl Engine {
         let until = Some(self.now().plus(apart));
         let events = Selection { from, from_event, until, ..Selection::default() };
         let status = ReplayStatus::Missed;
-        let work = JobWork::Replay { subscription: Some(subscription), events, status };
+        let (subscription, budget) = (Some(subscription), Budget::Fresh);
+        let work = JobWork::Replay { subscription, events, status, budget };
         Ok(self.job(tenant, work, JOB_PER_SECOND_MAX, created_by))
     }
 
@@ -209,7 +255,7 @@ impl Engine {
 
     /// How much a replay would do. Nothing is changed. It looks at a bounded number of events.
     pub async fn count_replay(&self, tenant: TenantId, new: NewReplay) -> Result<ReplayCount> {
-        let job = self.replay(tenant, new).await?;
+        let job = self.replay(tenant, new, Budget::Fresh).await?;
         let (mut walk, mut count) = (Walk::new(COUNT_MAX), 0);
         while let Some(prepared) = walk.next(&self.inner.jobs, &job).await? {
             count += self.would_act(tenant, &prepared.deeds).await?;
@@ -241,13 +287,30 @@ impl Engine {
         subscription: SubscriptionId,
         created_by: String,
     ) -> Result<Job> {
+        self.deliver_event_with(tenant, event, subscription, created_by, Terms::default()).await
+    }
+
+    /// The same on terms of the caller's.
+    pub async fn deliver_event_with(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        subscription: SubscriptionId,
+        created_by: String,
+        terms: Terms,
+    ) -> Result<Job> {
+        // What was asked for may be impossible by now, and was done all the same.
+        if let Some(job) = self.made_job(tenant, terms.seed).await? {
+            return Ok(job);
+        }
         let found = self.store().event(tenant, event).await?.ok_or(Error::NotFound("event"))?;
         if found.expunged_at.is_some() {
             return Err(Error::Expunged);
         }
         self.catalog().subscription(tenant, subscription)?;
-        let work = JobWork::Deliver { event, subscription };
-        self.begin_job(self.job(tenant, work, 1, created_by)).await
+        let work = JobWork::Deliver { event, subscription, budget: terms.budget };
+        let make = async { Ok(self.job(tenant, work, 1, created_by)) };
+        self.begin_job_with(tenant, terms.seed, make).await
     }
 
     /// Stops a job; what was done stays done.

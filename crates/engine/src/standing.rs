@@ -282,6 +282,7 @@ mod tests {
             due_at,
             attempts: 0,
             budget_base: 0,
+            budget: posthorn_domain::Budget::Fresh,
             budget_began: at(created),
             revival: 0,
             created_at: at(created),

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, EventId, EventType, Filter, Labels, OperationalType,
-    ProfileName, SecretName, Stops, Subscription, SubscriptionId, SubscriptionName,
-    SubscriptionStatus, TenantId, Timestamp, limits::SECRETS_MAX, policy::profiles,
+    AttemptOutcome, CatalogVersion, EventId, EventType, Filter, Labels, Metadata, OperationalType,
+    ProfileName, SealedSecret, SecretName, Seed, Stops, Subscription, SubscriptionId,
+    SubscriptionName, SubscriptionStatus, TenantId, Timestamp, limits::SECRETS_MAX,
+    policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
@@ -31,7 +32,7 @@ use crate::request::SubscriptionLookup;
 use crate::scheduler::Effect;
 use crate::told::Fact;
 
-pub use secrets::{Rotation, SecretInput};
+pub use secrets::{Rotation, RotationBounds, SecretInput};
 
 pub(crate) use secrets::{check_secrets, names_secret, seal};
 
@@ -61,6 +62,8 @@ pub struct NewSubscription {
     pub description: String,
     /// What else is remembered of it.
     pub labels: Labels,
+    /// What the customer remembers of it.
+    pub metadata: Metadata,
     /// Where to.
     pub destination: DestinationInput,
     /// Which events; everything when absent.
@@ -77,6 +80,8 @@ pub struct NewSubscription {
     pub paused: bool,
     /// From where in the past on it gets events; from now on when absent.
     pub start: Option<Start>,
+    /// What its id is made of; fresh when absent.
+    pub seed: Option<Seed>,
 }
 
 /// Where in the past a subscription begins.
@@ -111,6 +116,8 @@ pub struct SubscriptionChange {
     pub description: Option<String>,
     /// What else is remembered of it, as a whole.
     pub labels: Option<Labels>,
+    /// What the customer remembers of it, as a whole.
+    pub metadata: Option<Metadata>,
     /// Where to, from now on.
     pub destination: Option<DestinationInput>,
     /// Which events.
@@ -132,14 +139,54 @@ pub struct SubscriptionChange {
 impl Engine {
     /// Makes a subscription. Returns it with the signing secret, if one was made up that the receiver
     /// has to know: the only time it is shown. A private key stays here for good.
+    ///
+    /// One that was made of the same seed before is given back as it is, as if it had just been made.
     pub async fn create_subscription(
         &self,
         tenant: TenantId,
         new: NewSubscription,
     ) -> Result<(Arc<SubscriptionView>, Option<String>)> {
+        let Some(seed) = new.seed else {
+            let id = self.inner.chance.subscription_id(self.now());
+            return self.create_subscription_with(tenant, id, new).await;
+        };
+        let id = SubscriptionId::of_seed(seed);
+        let given: Vec<SecretName> = new.secrets.iter().map(|given| given.name.clone()).collect();
+        if let Some(made) = self.made_before(tenant, id, &given) {
+            return Ok(made);
+        }
+        match self.create_subscription_with(tenant, id, new).await {
+            // By this seed on another node, or another subscription of this name.
+            Err(e @ Error::AlreadyExists(_)) => {
+                self.refresh_catalog().await?;
+                self.made_before(tenant, id, &given).ok_or(e)
+            }
+            created => created,
+        }
+    }
+
+    /// A subscription that was made already, with the secret that was made up for it.
+    fn made_before(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        given: &[SecretName],
+    ) -> Option<(Arc<SubscriptionView>, Option<String>)> {
+        let view = self.catalog().subscription(tenant, id).ok()?;
+        let own = |secret: &SealedSecret| given.contains(&secret.name);
+        let made_up = !view.subscription.secrets.iter().any(own);
+        let secret = made_up.then(|| view.signing_secret(self.now())).flatten();
+        Some((view, secret))
+    }
+
+    async fn create_subscription_with(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        new: NewSubscription,
+    ) -> Result<(Arc<SubscriptionView>, Option<String>)> {
         self.catalog().tenant(tenant)?;
         let now = self.now();
-        let id = self.inner.chance.subscription_id(now);
         let opened = self.open_destination(tenant, &new.destination, None).await?;
         let destination = destination::of(&opened.stored);
         let filter = new.filter.unwrap_or_default();
@@ -181,6 +228,7 @@ impl Engine {
             name: new.name,
             description: new.description,
             labels: new.labels,
+            metadata: new.metadata,
             destination: opened.stored,
             filter,
             profile,
@@ -249,6 +297,9 @@ impl Engine {
             }
             if let Some(labels) = &change.labels {
                 subscription.labels = labels.clone();
+            }
+            if let Some(metadata) = &change.metadata {
+                subscription.metadata = metadata.clone();
             }
             if let Some(text) = &change.description {
                 subscription.description.clone_from(text);

@@ -10,7 +10,8 @@
 //! Which rows a tenant has.
 
 use posthorn_domain::{
-    ExternalId, Job, JobWork, Metadata, RealmName, SYSTEM_TENANT, Tenant, TenantChange, TenantId,
+    ExternalId, Job, JobWork, Labels, Metadata, RealmName, SYSTEM_TENANT, Seed, Tenant,
+    TenantChange, TenantId,
 };
 use posthorn_store::CatalogChange;
 
@@ -34,8 +35,12 @@ pub struct NewTenant {
     pub external_id: Option<ExternalId>,
     /// What the customer remembers of it.
     pub metadata: Metadata,
+    /// What else is remembered of it.
+    pub labels: Labels,
     /// Attempts that all its subscriptions together may begin in a second, on each node.
     pub deliveries_per_second: Option<u32>,
+    /// What its id is made of; fresh when absent.
+    pub seed: Option<Seed>,
 }
 
 impl Engine {
@@ -44,16 +49,43 @@ impl Engine {
         self.create_tenant_in(NewTenant { name, ..NewTenant::default() }).await
     }
 
-    /// Makes a tenant.
+    /// Makes a tenant. One that was made of the same seed before is given back as it is.
     pub async fn create_tenant_in(&self, new: NewTenant) -> Result<Tenant> {
+        let Some(seed) = new.seed else {
+            let id = self.inner.chance.tenant_id(self.now());
+            return self.create_tenant_with(id, new).await;
+        };
+        let id = TenantId::of_seed(seed);
+        if let Ok(tenant) = self.catalog().tenant(id) {
+            return Ok(tenant);
+        }
+        match self.create_tenant_with(id, new).await {
+            // By this seed on another node, or another tenant of this name.
+            Err(e @ Error::AlreadyExists(_)) => {
+                self.refresh_catalog().await?;
+                self.catalog().tenant(id).map_err(|_| e)
+            }
+            created => created,
+        }
+    }
+
+    async fn create_tenant_with(&self, id: TenantId, new: NewTenant) -> Result<Tenant> {
         check_name(&new.name)?;
         let now = self.now();
-        let id = self.inner.chance.tenant_id(now);
-        let NewTenant { name, realm, external_id, metadata, deliveries_per_second } = new;
+        let NewTenant {
+            name,
+            realm,
+            external_id,
+            metadata,
+            labels,
+            deliveries_per_second,
+            seed: _,
+        } = new;
         let tenant = Tenant {
             realm,
             external_id,
             metadata,
+            labels,
             deliveries_per_second,
             ..Tenant::new(id, name, now)
         };

@@ -86,6 +86,7 @@ fn subscription(id: SubscriptionId) -> Subscription {
         name: None,
         description: String::new(),
         labels: posthorn_domain::Labels::default(),
+        metadata: posthorn_domain::Metadata::default(),
         destination: Destination::Webhook { url: "https://example.test/".to_owned() },
         filter: Filter {
             any_of: vec![Group::default()],

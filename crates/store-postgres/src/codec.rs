@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
-    AgentId, Attempt, CancelReason, ChannelId, DeadReason, Delivery, DeliveryId, DeliveryState,
-    Event, EventId, EventType, FailureCode, IdempotencyKey, JobId, KeyId, Lane, LaneKey, MessageId,
-    NodeId, Outcome, RedriveId, SentRequest, SessionId, Span, SubscriptionId, TenantId, Timestamp,
-    Timings, TopicName, TraceContext,
+    AgentId, Attempt, Budget, CancelReason, ChannelId, DeadReason, Delivery, DeliveryId,
+    DeliveryState, Event, EventId, EventType, FailureCode, IdempotencyKey, JobId, KeyId, Lane,
+    LaneKey, MessageId, NodeId, Outcome, RedriveId, SentRequest, SessionId, Span, SubscriptionId,
+    TenantId, Timestamp, Timings, TopicName, TraceContext,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -251,6 +251,10 @@ pub(crate) fn delivery(row: &Row) -> Result<Delivery, Corrupt> {
     let state =
         state_of(code).ok_or_else(|| reader.corrupt("state", format!("{code} is not a state")))?;
     let ended_at = reader.time_maybe("ended_at")?;
+    // Below zero when one attempt is all of it: `-1 - base`.
+    let base: i32 = reader.get("budget_base")?;
+    let budget = if base < 0 { Budget::Once } else { Budget::Fresh };
+    let base = if base < 0 { -1 - base } else { base };
     if state.is_terminal() != ended_at.is_some() {
         return Err(reader.corrupt("ended_at", "does not fit the state"));
     }
@@ -264,7 +268,8 @@ pub(crate) fn delivery(row: &Row) -> Result<Delivery, Corrupt> {
         state,
         due_at: reader.time("due_at")?,
         attempts: reader.small("attempts")?,
-        budget_base: reader.small("budget_base")?,
+        budget_base: u32::try_from(base).unwrap_or_default(),
+        budget,
         budget_began: reader.time("budget_began")?,
         revival: reader.small("revival")?,
         created_at: reader.time("created_at")?,

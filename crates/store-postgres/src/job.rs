@@ -258,7 +258,7 @@ async fn tell_end(client: &Object, job: &Job, ending: &Ending) -> Outcome<()> {
 /// The caller holds the job.
 async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
     let Replayed { done, subscriptions, recalls } =
-        replay(client, job.tenant, &bite.deeds, bite.at).await?;
+        replay(client, job.tenant, &bite.deeds, job.work.budget(), bite.at).await?;
     let expunged = match &bite.expunges {
         None => 0,
         Some(Expunges { events, responses }) => {

@@ -16,7 +16,7 @@ const ACQUIRE: Operation = Operation::write("acquire_shards", "take shards");
 const RELEASE: Operation = Operation::write("release_shards", "release shards");
 const DEPART: Operation = Operation::write("depart", "remove the record of this node");
 
-fn millis(ttl: Duration) -> i64 {
+pub(crate) fn millis(ttl: Duration) -> i64 {
     // A lease of centuries would overflow the server's time, and is a mistake anyway.
     const YEAR: i64 = 366 * 86_400_000;
     i64::try_from(ttl.as_millis()).unwrap_or(YEAR).min(YEAR)

@@ -37,6 +37,7 @@ mod failure;
 mod intake;
 mod integrity;
 mod job;
+mod kept_answer;
 mod lease;
 mod lock;
 mod log;
@@ -74,12 +75,13 @@ use posthorn_domain::{
     SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
-    Ending, Entered, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk, Followed,
-    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Sums,
-    SumsAsk, Swept, TendRollups, Work,
+    Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
+    AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
+    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, EventFilter, EventLine,
+    EventTally, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, KeptAnswer, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Sums, SumsAsk, Swept,
+    TendRollups, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -357,6 +359,22 @@ impl Store for PostgresStore {
 
     async fn prune_sessions(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
         page_session::prune(&self.session, expired_before, limit).await
+    }
+
+    async fn claim_answer(&self, claim: AnswerClaim) -> Result<AnswerClaimed> {
+        kept_answer::claim(&self.session, claim).await
+    }
+
+    async fn keep_answer(&self, key: AnswerKey, answer: KeptAnswer) -> Result<bool> {
+        kept_answer::keep(&self.session, key, answer).await
+    }
+
+    async fn release_answer(&self, key: AnswerKey, holder: u128) -> Result<()> {
+        kept_answer::release(&self.session, key, holder).await
+    }
+
+    async fn prune_answers(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
+        kept_answer::prune(&self.session, expired_before, limit).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

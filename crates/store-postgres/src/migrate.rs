@@ -43,6 +43,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0024_sessions.sql"),
     include_str!("../migrations/0025_nodes.sql"),
     include_str!("../migrations/0026_questions.sql"),
+    include_str!("../migrations/0030_kept_answers.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use deadpool_postgres::Object;
 use posthorn_domain::delivery::{self, Head, Others, Stored, Wish};
 use posthorn_domain::{
-    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Lane, Shard, SubscriptionId,
-    TenantId, Timestamp,
+    Budget, CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Lane, Shard,
+    SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Along, Error, Moved, Moves, NewEvent, Recall, Refusal, Result, Swept, Work};
 use tokio_postgres::Row;
@@ -120,7 +120,7 @@ pub(crate) async fn by_hand(
     let along = Arc::new(along);
     let operation = match wish {
         Wish::Cancel => CANCEL,
-        Wish::Retry => RETRY,
+        Wish::Retry | Wish::RetryOnce => RETRY,
         Wish::Forget => FORGET,
     };
     session
@@ -130,8 +130,8 @@ pub(crate) async fn by_hand(
                 begin(client).await?;
                 share_tenants(client, tenant, &along.told).await?;
                 let found = enter_lane(client, tenant, id, &along.told).await?;
-                let moved = match (wish, found.live) {
-                    (Wish::Retry, false) => bring_back(client, found.stored, at).await?,
+                let moved = match (wish.budget(), found.live) {
+                    (Some(budget), false) => bring_back(client, found.stored, budget, at).await?,
                     _ => move_one(client, wish, found, at).await?,
                 };
                 audit::write(client, &along).await?;
@@ -178,6 +178,11 @@ pub(crate) async fn move_many(
     }
     lock::hold(client, lock::LANES, &lock::sorted(held.iter().copied())).await?;
     let (mut all, mut ended) = (MovedMany::default(), Vec::new());
+    let retried = match moves.wish {
+        Wish::Retry => Some(Budget::Fresh),
+        Wish::RetryOnce => Some(Budget::Once),
+        Wish::Cancel | Wish::Forget => None,
+    };
     for id in ids {
         let found = match find(client, tenant, id).await {
             Err(Failure::Store(Error::Refused(_))) => continue,
@@ -192,7 +197,7 @@ pub(crate) async fn move_many(
         {
             lock::hold(client, lock::LANES, &[slot]).await?;
         }
-        if moves.wish == Wish::Retry && !found.live {
+        if retried.is_some() && !found.live {
             if found.stored.left.is_none() && found.stored.waits_until(at).is_none() {
                 ended.push(found.stored);
             }
@@ -210,7 +215,8 @@ pub(crate) async fn move_many(
     }
     let ended = marked(client, tenant, ended).await?;
     let ended = ended.into_iter().filter(|stored| !stored.expunged).collect();
-    let Revived { back, promoted, recalls } = revive(client, ended, at).await?;
+    let Revived { back, promoted, recalls } =
+        revive(client, ended, retried.unwrap_or_default(), at).await?;
     all.done += back.len();
     let due = back.iter().filter(|delivery| !delivery.is_parked());
     all.due.extend(due.chain(promoted.iter().map(|work| &work.delivery)).map(|d| d.subscription));
@@ -242,8 +248,9 @@ async fn carry_out(
             let params: [Param<'_>; 4] = [&tenant, &id, &state, &at.as_millis()];
             execute(client, sql::DONE_CANCEL, &params).await?;
         }
-        (Wish::Retry, _) => {
-            execute(client, sql::LIVE_HASTEN, &[&id, &due(at)]).await?;
+        (Wish::Retry | Wish::RetryOnce, _) => {
+            let keeps = wish == Wish::RetryOnce;
+            execute(client, sql::LIVE_HASTEN, &[&id, &due(at), &keeps]).await?;
         }
         (Wish::Forget, _) => {
             execute(client, sql::FORGET, &[&tenant, &id, &Uid::from(old.event)]).await?;
@@ -260,9 +267,14 @@ async fn carry_out(
 }
 
 /// One that has ended comes back.
-async fn bring_back(client: &Object, ended: Stored, at: Timestamp) -> Outcome<Moved> {
+async fn bring_back(
+    client: &Object,
+    ended: Stored,
+    budget: Budget,
+    at: Timestamp,
+) -> Outcome<Moved> {
     let ended = marked(client, ended.delivery.tenant, vec![ended]).await?;
-    let Revived { back, promoted, recalls } = revive(client, ended, at).await?;
+    let Revived { back, promoted, recalls } = revive(client, ended, budget, at).await?;
     let delivery = back.into_iter().next().ok_or(Refusal::NotFound)?;
     let ready = match delivery.is_parked() {
         true => promoted.into_iter().next(),
@@ -305,6 +317,7 @@ pub(crate) struct Revived {
 pub(crate) async fn revive(
     client: &Object,
     mut ended: Vec<Stored>,
+    budget: Budget,
     at: Timestamp,
 ) -> Outcome<Revived> {
     ended.sort_unstable_by_key(|stored| stored.delivery.seq);
@@ -313,7 +326,7 @@ pub(crate) async fn revive(
     let mut looks = 1;
     let (places, recalls) = loop {
         let lanes = lanes_of(client, &ended, at, looks < LOOKS_MAX).await?;
-        let places = find_places(lanes, &ended, at)?;
+        let places = find_places(lanes, &ended, budget, at)?;
         if places.displaced.is_empty() {
             break (places, Vec::new());
         }
@@ -333,7 +346,8 @@ pub(crate) async fn revive(
         .collect();
     let slots: Vec<Option<i16>> = back.iter().map(slot_of).collect();
     let parked: Vec<bool> = back.iter().map(Delivery::is_parked).collect();
-    let params: [Param<'_>; 6] = [&tenant, &ids, &shards, &slots, &parked, &due(at)];
+    let once = budget == Budget::Once;
+    let params: [Param<'_>; 7] = [&tenant, &ids, &shards, &slots, &parked, &due(at), &once];
     execute(client, sql::DONE_REVIVE, &params).await?;
     let mut promoted = Vec::new();
     for delivery in freed.iter().filter_map(|place| back.get(*place)) {
@@ -468,14 +482,19 @@ struct Places {
 }
 
 /// Finds the places of those that come back, who are in commit order.
-fn find_places(mut lanes: Lanes, ended: &[Stored], at: Timestamp) -> Result<Places, Refusal> {
+fn find_places(
+    mut lanes: Lanes,
+    ended: &[Stored],
+    budget: Budget,
+    at: Timestamp,
+) -> Result<Places, Refusal> {
     let mut places = Places::default();
     for (place, stored) in ended.iter().enumerate() {
         let old = &stored.delivery;
         let name = old.lane.clone().map(|lane| (old.subscription, lane));
         let mut lane = name.as_ref().and_then(|name| lanes.get_mut(name));
         let others = lane.as_ref().map(|lane| lane.besides(old.id)).unwrap_or_default();
-        let moved = delivery::by_hand(Wish::Retry, stored, &others, at)?;
+        let moved = delivery::by_hand(Wish::retry(budget), stored, &others, at)?;
         if let Some(lane) = &mut lane {
             let head = lane.head.filter(|_| moved.displaces);
             places.displaced.extend(head.map(|(id, _)| Uid::from(id)));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use deadpool_postgres::Object;
 use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
-    Redrive, RedriveFilter, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
+    Budget, Redrive, RedriveFilter, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Advanced, Along, Ending, Page, RedrivePage, Refusal, Result};
 use tokio_postgres::Row;
@@ -290,7 +290,7 @@ async fn bite_off(
         told::tell(client, told).await?;
     }
     let dead = still_dead(client, redrive, &ids).await?;
-    let Revived { back, recalls, .. } = revive(client, dead, at).await?;
+    let Revived { back, recalls, .. } = revive(client, dead, Budget::Fresh, at).await?;
 
     let state = if ends { RedriveState::Done } else { RedriveState::Running };
     let finished = (state == RedriveState::Done).then(|| at.as_millis());

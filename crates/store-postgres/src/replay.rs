@@ -18,8 +18,8 @@ use std::sync::Arc;
 use deadpool_postgres::Object;
 use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
-    DeliveryId, DeliveryState, EventId, Lane, Replayed as Deed, Shard, SubscriptionId, TenantId,
-    Timestamp,
+    Budget, DeliveryId, DeliveryState, EventId, Lane, Replayed as Deed, Shard, SubscriptionId,
+    TenantId, Timestamp,
 };
 use posthorn_store::{EventTally, Recall, Redelivery, Result};
 
@@ -56,6 +56,7 @@ pub(crate) async fn replay(
     client: &Object,
     tenant: TenantId,
     deeds: &[Redelivery],
+    budget: Budget,
     at: Timestamp,
 ) -> Outcome<Replayed> {
     if deeds.is_empty() {
@@ -72,10 +73,10 @@ pub(crate) async fn replay(
 
     let ended = still_ended(client, tenant, &plan, at).await?;
     // Before the events are held: it may have to wait for deliveries.
-    let revived = revive(client, ended, at).await?;
+    let revived = revive(client, ended, budget, at).await?;
     let mut whose: Vec<SubscriptionId> = revived.back.iter().map(|d| d.subscription).collect();
     let made = still_missing(client, tenant, &plan).await?;
-    make(client, tenant, &made, at).await?;
+    make(client, tenant, &made, budget, at).await?;
     whose.extend(made.iter().map(|(deed, _)| deed.subscription));
     let done = whose.len();
     whose.sort_unstable();
@@ -327,6 +328,7 @@ async fn make(
     client: &Object,
     tenant: TenantId,
     new: &[(&Redelivery, Times)],
+    budget: Budget,
     at: Timestamp,
 ) -> Outcome<()> {
     if new.is_empty() {
@@ -356,8 +358,9 @@ async fn make(
         new.iter().map(|(deed, _)| i16::try_from(shard(deed)).unwrap_or(i16::MAX)).collect();
     let created: Vec<i64> = new.iter().map(|(_, times)| times.accepted_at.as_millis()).collect();
     let tenant = Uid::from(tenant);
-    let params: [Param<'_>; 10] =
-        [&tenant, &ids, &events, &whose, &shards, &slots, &lanes, &created, &due_at, &began];
+    let once = budget == Budget::Once;
+    let params: [Param<'_>; 11] =
+        [&tenant, &ids, &events, &whose, &shards, &slots, &lanes, &created, &due_at, &began, &once];
     execute(client, sql::REPLAY_MAKE, &params).await?;
     if !scheduled.is_empty() {
         execute(client, sql::SCHEDULE, &scheduled.params()).await?;

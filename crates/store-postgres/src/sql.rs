@@ -13,6 +13,10 @@ macro_rules! statements {
 
 statements! {
     ACCEPT = "accept",
+    ANSWER_CLAIM = "answer_claim",
+    ANSWER_FIND = "answer_find",
+    ANSWER_KEEP = "answer_keep",
+    ANSWER_RELEASE = "answer_release",
     ATTEMPT_LINES = "attempt_lines",
     ATTEMPTS = "attempts",
     ATTEMPTS_OF_EVENT = "attempts_of_event",
@@ -102,6 +106,7 @@ statements! {
     PENDING_BY_SUBSCRIPTION = "pending_by_subscription",
     PENDING_BY_TENANT = "pending_by_tenant",
     PROMOTE = "promote",
+    PRUNE_ANSWERS = "prune_answers",
     PRUNE_AUDIT = "prune_audit",
     PRUNE_BITE = "prune_bite",
     PRUNE_EXPIRED = "prune_expired",

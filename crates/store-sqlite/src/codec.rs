@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use posthorn_domain::{
-    CancelReason, DeadReason, DeliveryState, JobState, Lane, LaneKey, RedriveState, SHARD_COUNT,
-    Shard, Timestamp,
+    Budget, CancelReason, DeadReason, DeliveryState, JobState, Lane, LaneKey, RedriveState,
+    SHARD_COUNT, Shard, Timestamp,
 };
 
 use crate::error::Corrupt;
@@ -24,6 +24,21 @@ pub(crate) fn due(at: Timestamp) -> i64 {
 /// JSON text of a value that always has one: maps with text keys, lists, and the domain's enums.
 pub(crate) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("the domain's types have a JSON form")
+}
+
+/// How the number of attempts before a budget is stored, with which budget it is: below zero when one attempt is all of it.
+pub(crate) fn base_code(base: u32, budget: Budget) -> i64 {
+    match budget {
+        Budget::Fresh => i64::from(base),
+        Budget::Once => -1 - i64::from(base),
+    }
+}
+
+/// The number of attempts before a budget, and which budget it is.
+pub(crate) fn base_of(code: i64) -> Option<(u32, Budget)> {
+    let budget = if code < 0 { Budget::Once } else { Budget::Fresh };
+    let base = if code < 0 { -1 - code } else { code };
+    Some((u32::try_from(base).ok()?, budget))
 }
 
 pub(crate) const fn state_code(state: DeliveryState) -> i64 {

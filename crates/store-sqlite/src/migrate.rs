@@ -41,6 +41,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0021_trace.sql"),
     include_str!("migrations/0022_sessions.sql"),
     include_str!("migrations/0023_questions.sql"),
+    include_str!("migrations/0030_kept_answers.sql"),
 ];
 
 /// Brings the database to the newest version.

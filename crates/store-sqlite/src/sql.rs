@@ -608,5 +608,8 @@ pub(crate) const COUNT_REDRIVABLE: &str = concat!("select count(*)", redrivable!
 pub(crate) const REDRIVABLE: &str =
     concat!("select d.seq, s.id", redrivable!(), " order by d.seq limit ?7");
 
+mod kept_answers;
+pub(crate) use kept_answers::*;
+
 #[cfg(test)]
 pub(crate) mod tests;

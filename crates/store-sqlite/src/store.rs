@@ -15,12 +15,13 @@ use posthorn_domain::{
     Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
-    Ending, Entered, Error, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk,
-    Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place,
-    Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk,
-    SessionFilter, Store, Sums, SumsAsk, Swept, TendRollups, Work,
+    Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
+    AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
+    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, Error, EventFilter, EventLine,
+    EventTally, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, KeptAnswer, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Sums, SumsAsk, Swept,
+    TendRollups, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -519,6 +520,36 @@ impl Store for SqliteStore {
         let weight = Weight { rows: limit, bytes: 0 };
         let prune =
             move |writer: &mut Writer| write::session::prune(&writer.conn, expired_before, limit);
+        self.write(weight, prune).await
+    }
+
+    async fn claim_answer(&self, claim: AnswerClaim) -> Result<AnswerClaimed> {
+        let weight = Weight { rows: 1, bytes: 0 };
+        self.write(weight, move |writer| write::kept_answer::claim(writer, &claim)).await
+    }
+
+    async fn keep_answer(&self, key: AnswerKey, answer: KeptAnswer) -> Result<bool> {
+        let weight = Weight { rows: 1, bytes: answer.body().len() };
+        let keep = move |writer: &mut Writer| write::kept_answer::keep(&writer.conn, &key, &answer);
+        self.write(weight, keep).await
+    }
+
+    async fn release_answer(&self, key: AnswerKey, holder: u128) -> Result<()> {
+        let release =
+            move |writer: &mut Writer| write::kept_answer::release(&writer.conn, &key, holder);
+        self.write(LIGHT, release).await
+    }
+
+    async fn prune_answers(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
+        // As with sessions: the writer is disturbed when there is something to do.
+        let over = move |conn: &Connection| write::kept_answer::may_prune(conn, expired_before);
+        if !self.read(over).await? {
+            return Ok(0);
+        }
+        let weight = Weight { rows: limit, bytes: 0 };
+        let prune = move |writer: &mut Writer| {
+            write::kept_answer::prune(&writer.conn, expired_before, limit)
+        };
         self.write(weight, prune).await
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod catalog;
 pub(crate) mod entry;
 pub(crate) mod expunge;
 pub(crate) mod job;
+pub(crate) mod kept_answer;
 pub(crate) mod lanes;
 pub(crate) mod maintenance;
 pub(crate) mod membership;

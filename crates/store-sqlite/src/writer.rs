@@ -46,6 +46,8 @@ pub(crate) struct Writer {
     pub(crate) conn: Connection,
     pub(crate) cache: Cache,
     pub(crate) leases: Leases,
+    /// What the leases of kept answers are counted from.
+    pub(crate) opened: Instant,
     /// Never go back, not even after a rollback.
     pub(crate) numbers: Numbers,
     /// What the present group changes in the log.
@@ -113,7 +115,9 @@ impl Writer {
         let (numbers, log) = (Numbers::load(&conn)?, Changes::load(&conn)?);
         let pulse = Arc::new(Pulse::default());
         numbers.tell(&pulse);
-        Ok(Self { conn, cache, leases: Leases::new(epochs), numbers, log, pulse })
+        crate::write::kept_answer::clear_leases(&conn)?;
+        let (leases, opened) = (Leases::new(epochs), Instant::now());
+        Ok(Self { conn, cache, leases, opened, numbers, log, pulse })
     }
 }
 

@@ -36,6 +36,7 @@ mod error;
 mod follow;
 mod intake;
 mod job;
+mod kept_answer;
 mod lease;
 pub mod push;
 mod query;
@@ -59,6 +60,7 @@ pub use error::{Error, Refusal, Result};
 pub use follow::{AttemptMade, EventLine, FollowAsk, Followed, FollowedItem, LogPlace};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
 pub use job::{Bite, Bitten, Ending, Expunges, Moves, Redelivery};
+pub use kept_answer::{AnswerClaim, AnswerClaimed, AnswerKey, KEPT_BODY_BYTES_MAX, KeptAnswer};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder, Sign};
 pub use posthorn_domain::{DeliveryFilter, OutcomeFilter, Period, StateKind};
 pub use push::PushStore;
@@ -208,6 +210,18 @@ pub trait Store: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<Moved> {
         self.move_delivery(Wish::Retry, tenant, delivery, at, Along::default()).await
+    }
+
+    /// The same with one attempt for one that has ended ([`Budget::Once`](posthorn_domain::Budget::Once)): when that fails, no other
+    /// follows. One that has not ended keeps its budget. Which budget a delivery has is stored with it, until it is brought
+    /// back again.
+    async fn retry_delivery_once(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        self.move_delivery(Wish::RetryOnce, tenant, delivery, at, Along::default()).await
     }
 
     /// Removes one delivery with its attempts, for good, on behalf of an operator. One that has not
@@ -406,7 +420,7 @@ pub trait Store: Send + Sync + 'static {
     /// Does what one bite of a running job says, with the progress written in the same transaction. A
     /// delivery that is made comes last in its lane, and its age counts from `at`; when its event is to be
     /// delivered later than that, it is stored as [`Store::accept`] says. One that is tried again comes back
-    /// as with [`Store::retry_delivery`]. What cannot be done (a subscription or an event that is
+    /// as with [`Store::retry_delivery`]. Either has the budget that the job says ([`JobWork::budget`](posthorn_domain::JobWork::budget)). What cannot be done (a subscription or an event that is
     /// gone, an event that was expunged, an attempt under way; of what is to be removed, an event with deliveries
     /// that have not ended) is passed over.
     async fn advance_job(&self, bite: Bite) -> Result<Bitten>;
@@ -453,6 +467,25 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes up to `limit` sessions and links whose time was over before this, those first that ended first; how many.
     async fn prune_sessions(&self, expired_before: Timestamp, limit: usize) -> Result<usize>;
+
+    // ---- kept answers ----------------------------------------------------------------------------
+
+    /// Claims the work of a request, or says what was answered to it. The claim is the caller's when the key is new or its
+    /// time is over; when nobody is at it and nothing is kept; and when the caller has it already, which renews its lease.
+    /// In all of them but the first two the seed of the first claim is given back, and the key's time stays as it was. However many
+    /// ask at once, one of them has it. A claim survives a crash; whether its lease does is the store's affair.
+    async fn claim_answer(&self, claim: AnswerClaim) -> Result<AnswerClaimed>;
+
+    /// Keeps an answer under a claimed key. The first one stays: whoever took a claim over has made the same things. Whether it was
+    /// kept; not when there is one already, or when the key is unknown.
+    async fn keep_answer(&self, key: AnswerKey, answer: KeptAnswer) -> Result<bool>;
+
+    /// Ends the lease of a claim without an answer; its seed stays. Changes nothing when somebody else has the claim by now, or
+    /// when an answer is kept.
+    async fn release_answer(&self, key: AnswerKey, holder: u128) -> Result<()>;
+
+    /// Removes up to `limit` keys whose time was over before this, those first that ended first; how many.
+    async fn prune_answers(&self, expired_before: Timestamp, limit: usize) -> Result<usize>;
 
     // ---- maintenance ---------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ use posthorn_domain::filter::Group;
 use posthorn_domain::{
     ApiKey, Attempt, CancelReason, CatalogVersion, Certificate, CertificateId, CertificateKind,
     DeadReason, Delivery, DeliveryId, DeliveryState, Destination, Event, EventId, EventType, Fence,
-    Filter, Idempotency, IdempotencyKey, KeyId, Labels, Lane, LaneKey, NodeId, ProfileName,
-    Redrive, RedriveFilter, RedriveId, RedriveState, SHARD_COUNT, Scope, Shard, Span, Stops,
-    Subscription, SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp,
-    Timings, Topic, TopicName,
+    Filter, Idempotency, IdempotencyKey, KeyId, Labels, Lane, LaneKey, Metadata, NodeId,
+    ProfileName, Redrive, RedriveFilter, RedriveId, RedriveState, SHARD_COUNT, Scope, Shard, Span,
+    Stops, Subscription, SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint,
+    Timestamp, Timings, Topic, TopicName,
 };
 
 use super::Fixture;
@@ -73,6 +73,7 @@ pub fn subscription(tenant: TenantId) -> Subscription {
         name: None,
         description: String::new(),
         labels: Labels::default(),
+        metadata: Metadata::default(),
         destination: Destination::Webhook { url: format!("https://example.test/{number}") },
         filter: Filter {
             any_of: vec![Group::default()],

@@ -23,6 +23,7 @@ pub(super) fn job(tenant: TenantId) -> Job {
             subscription: Some(SubscriptionId::new(at(0), 5)),
             events: Selection { from: Some(at(1)), until: Some(at(9)), ..Selection::default() },
             status: ReplayStatus::Missed,
+            budget: posthorn_domain::Budget::Fresh,
         },
         per_second: 50,
         state: JobState::Running,

@@ -28,6 +28,7 @@ pub mod following;
 pub mod forgetting;
 pub mod intake;
 pub mod jobs;
+pub mod kept_answers;
 pub mod keys;
 pub mod lanes;
 pub mod lists;
@@ -36,6 +37,7 @@ pub mod membership;
 pub mod model;
 pub mod moving;
 pub mod names;
+pub mod once;
 pub mod operator;
 pub mod pruning;
 pub mod push;
@@ -123,6 +125,18 @@ macro_rules! conformance_suite {
                 sessions_are_counted_while_they_last
                 old_sessions_go_in_bites
                 a_deleted_tenant_has_no_sessions
+            }
+            kept_answers {
+                a_request_is_claimed_once
+                an_answer_is_kept_for_whoever_repeats
+                the_first_answer_stays
+                a_claim_that_ran_out_keeps_its_seed
+                a_released_claim_keeps_its_seed
+                only_its_holder_releases_a_claim
+                keys_count_until_their_time_is_over
+                old_answers_go_in_bites
+                one_of_many_claims_a_request
+                answers_survive_reopening
             }
             certificates {
                 certificates_read_back_as_written
@@ -233,6 +247,12 @@ macro_rules! conformance_suite {
                 retry_without_subscription_is_refused
                 foreign_deliveries_are_not_found
                 moves_survive_reopening
+            }
+            once {
+                one_attempt_is_stored_with_the_delivery
+                one_attempt_of_a_waiting_delivery_keeps_its_budget
+                one_attempt_waits_for_its_turn
+                jobs_say_how_often_is_tried
             }
             forgetting {
                 forgotten_delivery_is_gone_with_its_attempts

@@ -11,6 +11,7 @@ mod deliveries;
 mod expunging;
 mod following;
 mod jobs;
+mod kept_answers;
 mod leases;
 mod pages;
 pub mod plant;
@@ -43,12 +44,13 @@ use deliveries::Row;
 use leases::Leases;
 use pages::{listed, page};
 use posthorn_store::{
-    Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
-    Ending, Entered, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk, Followed,
-    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, SessionFilter,
-    StateKind, Store, Sums, SumsAsk, Swept, TendRollups, Work,
+    Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
+    AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
+    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, EventFilter, EventLine,
+    EventTally, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, KeptAnswer, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, SessionFilter, StateKind, Store,
+    Sums, SumsAsk, Swept, TendRollups, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -99,6 +101,7 @@ pub(crate) struct State {
     audit: BTreeMap<AuditId, AuditEntry>,
     sessions: BTreeMap<SessionId, Session>,
     pruned_before: Option<Timestamp>,
+    answers: BTreeMap<AnswerKey, kept_answers::Claimed>,
     seq: u64,
 }
 
@@ -557,6 +560,24 @@ impl Store for ModelStore {
 
     async fn prune_sessions(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
         Ok(self.shared.state.lock().prune_sessions(expired_before, limit))
+    }
+
+    async fn claim_answer(&self, claim: AnswerClaim) -> Result<AnswerClaimed> {
+        let now = self.shared.clock.now();
+        Ok(self.shared.state.lock().claim_answer(&claim, now))
+    }
+
+    async fn keep_answer(&self, key: AnswerKey, answer: KeptAnswer) -> Result<bool> {
+        Ok(self.shared.state.lock().keep_answer(&key, answer))
+    }
+
+    async fn release_answer(&self, key: AnswerKey, holder: u128) -> Result<()> {
+        self.shared.state.lock().release_answer(&key, holder);
+        Ok(())
+    }
+
+    async fn prune_answers(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
+        Ok(self.shared.state.lock().prune_answers(expired_before, limit))
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

@@ -1,8 +1,10 @@
 //! Cases about names and labels of subscriptions, profiles and clients of tenants.
 
+use std::collections::BTreeMap;
+
 use posthorn_domain::{
-    CatalogVersion, Client, ClientName, ProfileName, Subscription, SubscriptionName, TenantId,
-    TenantProfile,
+    CatalogVersion, Client, ClientName, Metadata, ProfileName, Subscription, SubscriptionName,
+    TenantId, TenantProfile,
 };
 use serde_json::json;
 
@@ -30,9 +32,15 @@ pub async fn names_and_labels_read_back(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let mut one = named(setting.tenant, "DE/cb 001 é");
     one.labels = labels(&[("country", "DE"), ("note", "\"quoted\" \u{1F4EF}")]);
+    let metadata = |name: &str, text: &str| {
+        let pairs = BTreeMap::from([(name.to_owned(), text.to_owned())]);
+        Metadata::try_from(pairs).expect("small enough")
+    };
+    one.metadata = metadata("any name \u{1F4EF} \u{0}", &"x".repeat(4_000));
     one.version = create(&setting, &one).await.expect("create");
     assert_eq!(since(&setting, CatalogVersion(0)).await.subscriptions, [one.clone()]);
     one.labels = labels(&[("country", "FR")]);
+    one.metadata = metadata("another", "text");
     one.name = None;
     one.version = update(&setting, &one).await.expect("update");
     let setting = setting.reopen(fixture).await;

@@ -8,7 +8,7 @@ use posthorn_domain::{
 };
 
 use super::Fixture;
-use super::builders::{Setting, api_key, at, tenant, unique};
+use super::builders::{Setting, api_key, at, labels, tenant, unique};
 use super::changes::{change, refused, since};
 use posthorn_store::{CatalogChange, Refusal};
 
@@ -191,6 +191,7 @@ pub async fn tenants_change_in_part(fixture: &dyn Fixture) {
     let new = Tenant {
         external_id: Some(external("customer 17 / ä")),
         metadata: metadata("one"),
+        labels: labels(&[("plan", "gold \u{1F4EF}")]),
         deliveries_per_second: Some(25),
         ..in_realm("r")
     };
@@ -213,6 +214,7 @@ pub async fn tenants_change_in_part(fixture: &dyn Fixture) {
         name: None,
         external_id: Some(None),
         metadata: Some(metadata("two")),
+        labels: Some(labels(&[("plan", "tin")])),
         deliveries_per_second: Some(None),
     };
     let version = edit("r", rest).await.expect("changed");
@@ -221,6 +223,7 @@ pub async fn tenants_change_in_part(fixture: &dyn Fixture) {
     let rest = Tenant {
         external_id: None,
         metadata: metadata("two"),
+        labels: labels(&[("plan", "tin")]),
         deliveries_per_second: None,
         ..renamed
     };

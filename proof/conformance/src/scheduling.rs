@@ -248,6 +248,7 @@ fn running(setting: &Setting) -> Job {
             subscription: None,
             events: posthorn_domain::Selection::default(),
             status: ReplayStatus::All,
+            budget: posthorn_domain::Budget::Fresh,
         },
         per_second: 50,
         state: JobState::Running,

@@ -6,6 +6,7 @@ use posthorn_domain::{
 };
 use posthorn_engine::Engine;
 use posthorn_store::{AttemptFilter, DeliveryFilter, StateKind};
+use serde::Deserialize;
 
 use crate::call::{Answer, Call};
 use crate::cursor::{List, Paging};
@@ -188,7 +189,28 @@ pub(crate) async fn request(mut call: Call) -> Answer {
 /// `POST /v1/deliveries/{id}/retry`.
 pub(crate) async fn retry(mut call: Call) -> Answer {
     let id = call.named("delivery").await?;
-    let delivery = call.engine().retry_delivery(call.tenant(), id).await?;
+    retried(call, id).await
+}
+
+/// How a delivery is tried again.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Again {
+    #[serde(default)]
+    once: bool,
+}
+
+async fn retried(mut call: Call, id: DeliveryId) -> Answer {
+    // Callers that know nothing of it send no body, whatever they say of its type.
+    let Again { once } = match http_body::Body::is_end_stream(call.body()) {
+        true => Again::default(),
+        false => call.json().await?,
+    };
+    let (engine, tenant) = (call.engine(), call.tenant());
+    let delivery = match once {
+        true => engine.retry_delivery_once(tenant, id).await?,
+        false => engine.retry_delivery(tenant, id).await?,
+    };
     respond::ok(&DeliveryView::new(&delivery, call.is_operator()))
 }
 
@@ -217,6 +239,5 @@ pub(crate) async fn one_dead(mut call: Call) -> Answer {
 pub(crate) async fn retry_dead(mut call: Call) -> Answer {
     let id = call.named("dead letter").await?;
     find_dead(call.engine(), call.tenant(), id).await?;
-    let delivery = call.engine().retry_delivery(call.tenant(), id).await?;
-    respond::ok(&DeliveryView::new(&delivery, call.is_operator()))
+    retried(call, id).await
 }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use posthorn_domain::{
-    CatalogVersion, EventId, EventType, Filter, Labels, ProfileName, SecretName, Span,
+    CatalogVersion, EventId, EventType, Filter, Labels, Metadata, ProfileName, SecretName, Span,
     SubscriptionId, SubscriptionName, SubscriptionStatus, Timestamp,
     policy::profiles::SIGNING_SECRET,
 };
@@ -42,6 +42,8 @@ struct New {
     description: String,
     #[serde(default)]
     labels: Labels,
+    #[serde(default)]
+    metadata: Metadata,
     filter: Option<Filter>,
     profile: Option<ProfileName>,
     policy: Option<Value>,
@@ -93,6 +95,8 @@ struct Change {
     #[serde(default, deserialize_with = "given")]
     labels: Option<Labels>,
     #[serde(default, deserialize_with = "given")]
+    metadata: Option<Metadata>,
+    #[serde(default, deserialize_with = "given")]
     filter: Option<Filter>,
     #[serde(default, deserialize_with = "given")]
     profile: Option<ProfileName>,
@@ -119,6 +123,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
         name: new.name,
         description: new.description,
         labels: new.labels,
+        metadata: new.metadata,
         destination,
         filter: new.filter,
         profile: new.profile,
@@ -127,6 +132,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
         secret_kind: new.secret_kind.map(SecretKind::from),
         paused: new.paused,
         start: start(&call, new.start).await?,
+        seed: None,
     };
     let (view, made) = call.engine().create_subscription(call.tenant(), new).await?;
     let mut body = body(&view, &call);
@@ -238,6 +244,7 @@ pub(crate) async fn update(mut call: Call) -> Answer {
         name: change.name,
         description: change.description,
         labels: change.labels,
+        metadata: change.metadata,
         destination,
         filter: change.filter,
         profile: change.profile,
@@ -252,6 +259,7 @@ pub(crate) async fn update(mut call: Call) -> Answer {
     };
     let is_empty = contents.name.is_none()
         && contents.labels.is_none()
+        && contents.metadata.is_none()
         && contents.description.is_none()
         && contents.destination.is_none()
         && contents.filter.is_none()

@@ -5,7 +5,7 @@ mod export;
 use http::StatusCode;
 use posthorn_access::find_tenant;
 use posthorn_domain::{
-    ExternalId, Metadata, RealmName, Tenant, TenantChange, TenantId, Timestamp, TopicName,
+    ExternalId, Labels, Metadata, RealmName, Tenant, TenantChange, TenantId, Timestamp, TopicName,
 };
 use posthorn_engine::{Error as EngineError, NewTenant, TenantFilter};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,8 @@ struct TenantView<'a> {
     external_id: Option<&'a ExternalId>,
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     metadata: &'a Metadata,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    labels: &'a Labels,
     #[serde(skip_serializing_if = "Option::is_none")]
     deliveries_per_second: Option<u32>,
     created_at: Timestamp,
@@ -44,6 +46,7 @@ impl<'a> From<&'a Tenant> for TenantView<'a> {
             realm: &tenant.realm,
             external_id: tenant.external_id.as_ref(),
             metadata: &tenant.metadata,
+            labels: &tenant.labels,
             deliveries_per_second: tenant.deliveries_per_second,
             created_at: tenant.created_at,
             deleting_since: tenant.deletion.map(|deletion| deletion.at),
@@ -74,16 +77,20 @@ struct New {
     external_id: Option<ExternalId>,
     #[serde(default)]
     metadata: Metadata,
+    #[serde(default)]
+    labels: Labels,
     deliveries_per_second: Option<u32>,
 }
 
 /// `POST /v1/tenants`.
 pub(crate) async fn create(mut call: Call) -> Answer {
-    let New { name, realm, external_id, metadata, deliveries_per_second } = call.json().await?;
+    let New { name, realm, external_id, metadata, labels, deliveries_per_second } =
+        call.json().await?;
     check_name(&name)?;
     check_rate(deliveries_per_second)?;
     let realm = realm.unwrap_or_default();
-    let new = NewTenant { name, realm, external_id, metadata, deliveries_per_second };
+    let new =
+        NewTenant { name, realm, external_id, metadata, labels, deliveries_per_second, seed: None };
     let tenant = call.engine().create_tenant_in(new).await.map_err(|e| match e {
         EngineError::NotFound("realm") => Problem::field("realm", "there is no such realm"),
         e => e.into(),
@@ -137,16 +144,18 @@ struct Change {
     #[serde(default, deserialize_with = "given")]
     metadata: Option<Metadata>,
     #[serde(default, deserialize_with = "given")]
+    labels: Option<Labels>,
+    #[serde(default, deserialize_with = "given")]
     deliveries_per_second: Option<Option<u32>>,
 }
 
 /// `PATCH /v1/tenants/{id}`.
 pub(crate) async fn update(mut call: Call) -> Answer {
     let tenant = named(&mut call).await?;
-    let Change { name, external_id, metadata, deliveries_per_second } = call.json().await?;
+    let Change { name, external_id, metadata, labels, deliveries_per_second } = call.json().await?;
     name.as_deref().map_or(Ok(()), check_name)?;
     check_rate(deliveries_per_second.flatten())?;
-    let change = TenantChange { name, external_id, metadata, deliveries_per_second };
+    let change = TenantChange { name, external_id, metadata, labels, deliveries_per_second };
     let changed = call.engine().change_tenant(tenant.id, change).await?;
     respond::ok(&TenantView::from(&changed))
 }

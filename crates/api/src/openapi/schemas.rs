@@ -344,7 +344,7 @@ fn subscriptions() -> Value {
             "type": ["string", "null"], "minLength": 1, "maxLength": 255,
             "description": "A name of your choice; unique in the tenant",
         },
-        "labels": labels(),
+        "labels": labels(), "metadata": realms::metadata(),
         "filter": reference("Filter"), "profile": name(64), "policy": policy,
         "secrets": secrets, "paused": flag(),
     });
@@ -391,7 +391,7 @@ fn subscriptions() -> Value {
             },
             "encrypted": flag(), "ttl": span(), "urgency": urgency(), "topic": text(),
         })),
-        "description": text(), "labels": texts(),
+        "description": text(), "labels": texts(), "metadata": realms::metadata(),
         "filter": reference("Filter"), "profile": name(64), "policy": reference("PolicyPatch"),
         "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
         "waiting": {
@@ -502,6 +502,13 @@ fn subscriptions() -> Value {
         "SubscriptionTest": object(&[], json!({
             "type": {"type": ["string", "null"], "default": "posthorn.test"},
             "payload": {"description": "What is sent, as JSON; {\"test\": true} when absent"},
+        })),
+        "DeliveryRetry": object(&[], json!({
+            "once": {
+                "type": "boolean", "default": false,
+                "description": "One attempt for a delivery that has ended: no other follows when it fails. A \
+                                delivery that waits is tried now and keeps its schedule",
+            },
         })),
         "SecretRotation": object(&[], json!({
             "name": {"type": ["string", "null"], "default": "signing"},

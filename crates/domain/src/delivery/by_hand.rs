@@ -4,7 +4,7 @@
 //! what it says, in one transaction. A redrive is a retry of each of its dead letters, those of a lane in
 //! their order. It must not know how a store finds a lane, or who tells the nodes.
 
-use super::{CancelReason, Delivery, DeliveryState, Lane, StepRefusal};
+use super::{Budget, CancelReason, Delivery, DeliveryState, Lane, StepRefusal};
 use crate::Timestamp;
 
 /// What somebody wants.
@@ -14,8 +14,30 @@ pub enum Wish {
     Cancel,
     /// It is tried now, with a fresh budget.
     Retry,
+    /// It is tried now. One that has ended gets this one attempt; one that waits keeps its budget, of which this is an
+    /// attempt like any other.
+    RetryOnce,
     /// It is gone, with its history.
     Forget,
+}
+
+impl Wish {
+    /// To have it tried with this budget.
+    pub const fn retry(budget: Budget) -> Self {
+        match budget {
+            Budget::Fresh => Self::Retry,
+            Budget::Once => Self::RetryOnce,
+        }
+    }
+
+    /// With which budget it is to be tried, if it is.
+    pub const fn budget(self) -> Option<Budget> {
+        match self {
+            Self::Retry => Some(Budget::Fresh),
+            Self::RetryOnce => Some(Budget::Once),
+            Self::Cancel | Self::Forget => None,
+        }
+    }
 }
 
 /// A delivery as a store has it.
@@ -115,7 +137,8 @@ pub fn by_hand(
 ) -> Result<Moved, StepRefusal> {
     match wish {
         Wish::Cancel => cancel(found, others, at),
-        Wish::Retry => retry(found, others, at),
+        Wish::Retry => retry(found, others, Budget::Fresh, at),
+        Wish::RetryOnce => retry(found, others, Budget::Once, at),
         Wish::Forget => Ok(forget(found, others, at)),
     }
 }
@@ -154,7 +177,12 @@ fn released(found: &Stored, others: &Others, at: Timestamp) -> Option<Timestamp>
     (free && others.parked.is_some()).then(|| found.delivery.leased_until(at).unwrap_or(at))
 }
 
-fn retry(found: &Stored, others: &Others, at: Timestamp) -> Result<Moved, StepRefusal> {
+fn retry(
+    found: &Stored,
+    others: &Others,
+    budget: Budget,
+    at: Timestamp,
+) -> Result<Moved, StepRefusal> {
     if found.left.is_some() {
         return Err(StepRefusal::Unsubscribed);
     }
@@ -180,11 +208,17 @@ fn retry(found: &Stored, others: &Others, at: Timestamp) -> Result<Moved, StepRe
         Turn::After { displaces } => (Timestamp::MAX, displaces, Some(at)),
         Turn::Later => (Timestamp::MAX, false, None),
     };
+    let (budget_base, budget, budget_began) = match budget {
+        // Its schedule goes on afterwards, as it would have without.
+        Budget::Once if recalled => (old.budget_base, old.budget, old.budget_began),
+        _ => (old.attempts, budget, at),
+    };
     let delivery = Delivery {
         state: DeliveryState::Pending,
         due_at,
-        budget_base: old.attempts,
-        budget_began: at,
+        budget_base,
+        budget,
+        budget_began,
         revival: old.revival + 1,
         ended_at: None,
         ..old

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::{
-    CancelReason, DeadReason, Delivery, DeliveryState, Head, Input, Lane, Others, Step,
+    Budget, CancelReason, DeadReason, Delivery, DeliveryState, Head, Input, Lane, Others, Step,
     StepRefusal, Stored, SubscriptionEffect, Wish, by_hand, step,
 };
 use crate::policy::{Policy, profiles};
@@ -25,6 +25,7 @@ fn delivery(state: DeliveryState, attempts: u32) -> Delivery {
         due_at: NOW,
         attempts,
         budget_base: 0,
+        budget: Budget::Fresh,
         budget_began: NOW,
         revival: 0,
         created_at: NOW,
@@ -209,6 +210,71 @@ fn being_held_back_too_long_expires() {
     let late = Input::Postponed { until: NOW.plus(Span::from_secs(3_601)) };
     let next = run(&policy, &waiting, &late).expect("allowed");
     assert_eq!(next.state, DeliveryState::Dead(DeadReason::Expired));
+}
+
+fn stored(delivery: Delivery) -> Stored {
+    Stored { delivery, blocks: false, left: None, deliver_at: None, enters: None, expunged: false }
+}
+
+#[test]
+fn one_attempt_is_one_attempt_whatever_the_policy_says() {
+    let retry_once = |delivery: Delivery| {
+        by_hand(Wish::RetryOnce, &stored(delivery), &Others::default(), NOW).expect("allowed")
+    };
+    let ended = [
+        DeliveryState::Delivered,
+        DeliveryState::Dead(DeadReason::Exhausted),
+        DeliveryState::Cancelled(CancelReason::Operator),
+    ];
+    let disables = with(&json!({"on_exhausted": "disable_subscription"}));
+    let drops = with(&json!({"on_exhausted": "drop"}));
+    let policies = [profiles::default_profile(), disables, drops];
+    for (state, policy) in ended.iter().flat_map(|state| policies.iter().map(move |p| (*state, p)))
+    {
+        let back = retry_once(delivery(state, 3)).delivery;
+        assert_eq!((back.state, back.due_at), (DeliveryState::Pending, NOW));
+        assert_eq!((back.budget, back.budget_base, back.spent()), (Budget::Once, 3, 0));
+        let next = |status| {
+            let input = answer(status);
+            run(policy, &back, &Input::Attempted(&input)).expect("allowed")
+        };
+        assert_eq!(next(200).state, DeliveryState::Delivered);
+        let failed = next(500);
+        assert_eq!(failed.state, DeliveryState::Dead(DeadReason::Exhausted));
+        assert_eq!((failed.charge, failed.subscription), (true, SubscriptionEffect::None));
+        let gone = next(410);
+        assert_eq!(gone.state, DeliveryState::Dead(DeadReason::Exhausted));
+        assert_eq!(gone.subscription, SubscriptionEffect::DisableGone);
+        // Holding it back is no attempt.
+        let later = Input::Postponed { until: NOW.plus(Span::from_secs(10)) };
+        let held = run(policy, &back, &later).expect("allowed");
+        assert_eq!((held.state, held.charge), (DeliveryState::Pending, false));
+        // Whoever wants more gets more.
+        let dead = Delivery { state: failed.state, attempts: 4, ..back };
+        let again = by_hand(Wish::Retry, &stored(dead), &Others::default(), NOW).expect("allowed");
+        let again = again.delivery;
+        assert_eq!((again.budget, again.budget_base), (Budget::Fresh, 4));
+    }
+}
+
+#[test]
+fn one_attempt_of_a_waiting_delivery_is_one_of_its_schedule() {
+    let began = NOW.minus(Span::from_secs(600));
+    let waiting = Delivery {
+        due_at: NOW.plus(Span::from_secs(60)),
+        budget_base: 1,
+        budget_began: began,
+        ..delivery(DeliveryState::Pending, 3)
+    };
+    let moved = by_hand(Wish::RetryOnce, &stored(waiting), &Others::default(), NOW);
+    let moved = moved.expect("allowed");
+    assert!(moved.recalled, "copies that wait are out of date");
+    let now = moved.delivery;
+    assert_eq!((now.due_at, now.revival, now.budget), (NOW, 1, Budget::Fresh));
+    assert_eq!((now.budget_base, now.budget_began), (1, began));
+    let policy = profiles::default_profile();
+    let next = run(&policy, &now, &Input::Attempted(&answer(500))).expect("allowed");
+    assert_eq!(next.state, DeliveryState::Pending, "its schedule goes on");
 }
 
 #[test]

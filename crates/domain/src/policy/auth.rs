@@ -29,6 +29,9 @@ pub enum Auth {
         /// What the headers are called: `webhook-id` and so on, `svix-id` and so on, or both.
         #[serde(default, skip_serializing_if = "SignatureHeaders::is_usual")]
         headers: SignatureHeaders,
+        /// How the id of the event is written: `evt_` and 26 characters, or `msg_` and 27 as the Svix API shows it.
+        #[serde(default, skip_serializing_if = "SignatureIds::is_usual")]
+        ids: SignatureIds,
     },
     /// A header with an HMAC.
     HmacHeader(HmacHeader),
@@ -76,6 +79,24 @@ pub enum SignatureHeaders {
     Svix,
     /// All six, with the same values.
     Both,
+}
+
+/// How the id of an event is written in the headers of Standard Webhooks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum SignatureIds {
+    /// As everywhere else.
+    #[default]
+    Posthorn,
+    /// As the Svix API shows it.
+    Svix,
+}
+
+impl SignatureIds {
+    fn is_usual(&self) -> bool {
+        *self == Self::Posthorn
+    }
 }
 
 impl SignatureHeaders {

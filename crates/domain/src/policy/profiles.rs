@@ -1,7 +1,7 @@
 //! The shipped profiles. Systems differ in numbers and shapes only; the engine knows none of them.
 //!
 //! The systems promise their waits, so their receivers have no breaker, and nobody but their operators
-//! disables them.
+//! disables them, except where the system itself promises that, too.
 
 mod pca_hub;
 
@@ -11,7 +11,7 @@ use super::{
     Auth, Backoff, BodySource, Breaker, CertificateChoice, DeadHead, Envelope, Failing, Handshake,
     Jitter, Lease, Limits, LogTemplates, MaxAge, Method, OnExhausted, OnPermanent, OnRefused,
     Order, OrderScope, Permanent, Policy, RequestPolicy, RetryAfter, Schedule, SignatureHeaders,
-    StatusSet, ThumbprintHeader, TlsPolicy, TraceHeader, UrlPolicy,
+    SignatureIds, StatusSet, ThumbprintHeader, TlsPolicy, TraceHeader, UrlPolicy,
 };
 use crate::{ProfileName, SecretName, Span, Template};
 
@@ -31,6 +31,7 @@ pub fn shipped() -> BTreeMap<ProfileName, Policy> {
         ("cedros", cedros()),
         ("pca-hub", pca_hub()),
         ("pca-hub-interim", pca_hub_interim()),
+        ("svix", svix()),
     ]
     .into_iter()
     .map(|(name, policy)| (ProfileName::new(name).expect("shipped names are valid"), policy))
@@ -84,6 +85,7 @@ pub fn default_profile() -> Policy {
         auth: vec![Auth::StandardWebhooks {
             secret: secret(SIGNING_SECRET),
             headers: SignatureHeaders::Webhook,
+            ids: SignatureIds::Posthorn,
         }],
         success: StatusSet::two_hundreds(),
         permanent: Permanent::default(),
@@ -223,6 +225,39 @@ pub fn cedros() -> Policy {
         lease: Lease { time: Span::from_secs(300), durable: false },
         breaker: None,
         failing: None,
+        ..default_profile()
+    }
+}
+
+/// As receivers of the Svix API know it: eight sends over about 28 hours, signed in `svix-` headers, and a receiver that
+/// only fails for five days is given up. Every answer but a 2xx is tried again, a 410 too.
+pub fn svix() -> Policy {
+    Policy {
+        request: post(),
+        auth: vec![Auth::StandardWebhooks {
+            secret: secret(SIGNING_SECRET),
+            headers: SignatureHeaders::Svix,
+            ids: SignatureIds::Svix,
+        }],
+        permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
+        schedule: Schedule {
+            backoff: Backoff::List {
+                waits: seconds(&[5, 300, 1_800, 7_200, 18_000, 36_000, 36_000]),
+            },
+            jitter: Jitter::Ratio { ratio: 0.2 },
+            max_attempts: Some(8),
+            max_age: None,
+            // At most twice the longest wait.
+            retry_after: RetryAfter { honour: true, cap: Span::from_secs(72_000) },
+        },
+        limits: Limits {
+            response: Span::from_secs(30),
+            total: Span::from_secs(30),
+            ..Limits::default()
+        },
+        lease: Lease { time: Span::from_secs(60), durable: false },
+        breaker: None,
+        failing: Some(Failing { disable_after: Span::from_secs(120 * 3_600) }),
         ..default_profile()
     }
 }

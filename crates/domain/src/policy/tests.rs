@@ -60,6 +60,51 @@ fn cedros_doubles_from_one_second() {
 }
 
 #[test]
+fn svix_sends_eight_times_over_28_hours() {
+    let waits = [5_u64, 300, 1_800, 7_200, 18_000, 36_000, 36_000];
+    let svix = profiles::svix();
+    let exact = svix.patched(&json!({"schedule": {"jitter": "none"}})).expect("valid");
+    check_times(&exact, 0, &[0.0, 5.0, 305.0, 2105.0, 9305.0, 27305.0, 63305.0, 99305.0]);
+    // A fifth less and a fifth more, to the millisecond.
+    for (done, wait) in (1..).zip(waits) {
+        let millis = wait * 1_000;
+        let spread = millis / 5;
+        for (dice, expected) in
+            [(0, millis - spread), (spread, millis), (2 * spread, millis + spread)]
+        {
+            let due = svix.schedule.next(done, START, START, None, dice).expect("one more");
+            assert_eq!(due.since(START).as_millis(), expected, "after attempt {done}");
+        }
+    }
+    assert_eq!(svix.schedule.next(8, START, START, None, 0), None, "eight in all");
+    let asked = |seconds| {
+        let asked = Some(Span::from_secs(seconds));
+        let due = svix.schedule.next(2, START, START, asked, 300_000 / 5).expect("one more");
+        due.since(START).as_millis() / 1_000
+    };
+    assert_eq!((asked(10), asked(400), asked(9_999_999)), (300, 400, 72_000));
+}
+
+#[test]
+fn svix_wires_as_its_receivers_know_it() {
+    let svix = profiles::svix();
+    assert_eq!(svix.limits.total, Span::from_secs(30));
+    assert!(!svix.request.event_headers, "no headers of ours");
+    assert_eq!(svix.failing.map(|failing| failing.disable_after), Some(Span::from_secs(432_000)));
+    assert_eq!(svix.order, profiles::default_profile().order);
+    let headers: Vec<_> = svix.auth.iter().map(serde_json::to_value).collect();
+    let wanted = json!({
+        "kind": "standard_webhooks", "secret": "signing", "headers": "svix", "ids": "svix",
+    });
+    assert_eq!(headers.len(), 1);
+    assert_eq!(headers[0].as_ref().expect("plain data"), &wanted);
+    check_verdict(&svix, &answer(204, ""), Kind::Success);
+    for status in [301, 308, 400, 404, 410, 429, 500] {
+        check_verdict(&svix, &answer(status, ""), Kind::Retry);
+    }
+}
+
+#[test]
 fn cedros_recommended_configurations() {
     let with = |initial: &str, factor: f64, cap: &str| {
         let patch = json!({"schedule": {"backoff": {"exponential":
@@ -142,7 +187,9 @@ fn an_automatic_age_fits_the_schedule() {
         let plain = name.as_str() == profiles::DEFAULT;
         assert_eq!(policy.schedule.max_age.is_some(), plain, "{name:?}");
         assert_eq!(policy.breaker.is_some() && policy.failing.is_some(), plain, "{name:?}");
-        assert_eq!(policy.breaker.is_none() && policy.failing.is_none(), !plain, "{name:?}");
+        let disables = plain || name.as_str() == "svix";
+        assert_eq!(policy.breaker.is_none(), !plain, "{name:?}");
+        assert_eq!(policy.failing.is_some(), disables, "{name:?}");
     }
 }
 

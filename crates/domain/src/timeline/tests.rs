@@ -25,6 +25,7 @@ fn delivery(state: DeliveryState) -> Delivery {
         due_at: at(100),
         attempts: 0,
         budget_base: 0,
+        budget: crate::Budget::Fresh,
         budget_began: at(100),
         revival: 0,
         created_at: at(100),

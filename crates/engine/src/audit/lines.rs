@@ -201,11 +201,12 @@ fn updated(old: Option<&Subscription>, new: &Subscription) -> Line {
 }
 
 fn of_tenant(change: &TenantChange) -> Vec<Value> {
-    let TenantChange { name, external_id, metadata, deliveries_per_second } = change;
+    let TenantChange { name, external_id, metadata, labels, deliveries_per_second } = change;
     let fields = [
         ("name", name.is_some()),
         ("external_id", external_id.is_some()),
         ("metadata", metadata.is_some()),
+        ("labels", labels.is_some()),
         ("deliveries_per_second", deliveries_per_second.is_some()),
     ];
     fields.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| Value::from(*name)).collect()

@@ -70,8 +70,17 @@ impl Holdings {
 /// Bytes of a subscription. One that changes its profile has a policy of its own; several that make the
 /// same changes share it, and it is counted for each of them.
 pub(crate) fn of_subscription(subscription: &Subscription, policy: Option<&Policy>) -> usize {
-    let Subscription { name, description, labels, destination, filter, overrides, secrets, .. } =
-        subscription;
+    let Subscription {
+        name,
+        description,
+        labels,
+        metadata,
+        destination,
+        filter,
+        overrides,
+        secrets,
+        ..
+    } = subscription;
     let own = match overrides {
         serde_json::Value::Object(changes) if !changes.is_empty() => policy.map_or(0, footprint),
         _ => 0,
@@ -85,6 +94,7 @@ pub(crate) fn of_subscription(subscription: &Subscription, policy: Option<&Polic
         + description.len()
         + 2 * footprint(destination)
         + footprint(labels)
+        + footprint(metadata)
         + footprint(filter)
         + footprint(overrides)
         + own

@@ -96,6 +96,7 @@ mod tests {
             due_at: now,
             attempts: 0,
             budget_base: 0,
+            budget: posthorn_domain::Budget::Fresh,
             budget_began: now,
             revival,
             created_at: now,

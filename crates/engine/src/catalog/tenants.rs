@@ -147,6 +147,14 @@ impl Catalog {
         state.tenants.get(&id).map(|known| (known.tenant.clone(), known.removed))
     }
 
+    /// A tenant of a realm by one of its labels: the oldest that has it. Looks at all of them.
+    pub fn tenant_labelled(&self, realm: &RealmName, name: &str, value: &str) -> Option<Tenant> {
+        let state = self.state.read();
+        let all = state.tenant_index.order.iter().filter_map(|id| state.tenants.get(id));
+        let mut own = all.map(|known| &known.tenant).filter(|tenant| tenant.realm == *realm);
+        own.find(|tenant| tenant.labels.get(name) == Some(value)).cloned()
+    }
+
     /// A tenant by its name, also while it is being deleted.
     pub fn tenant_named(&self, name: &str) -> Option<Tenant> {
         let state = self.state.read();

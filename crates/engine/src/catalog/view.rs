@@ -157,15 +157,24 @@ impl SubscriptionView {
         self.signing_secret(now).is_some()
     }
 
+    /// The public half of the private key that signs now.
+    pub(crate) fn public_half(&self, now: Timestamp) -> Option<String> {
+        self.signing_now(now)?.public_key().map(|key| key.to_string())
+    }
+
     /// The secret that signs now, for whoever may see it; nothing where a private key signs, or nothing does.
     pub(crate) fn signing_secret(&self, now: Timestamp) -> Option<String> {
+        let signing = self.signing_now(now)?;
+        signing.public_key().is_none().then(|| signing.to_text())
+    }
+
+    fn signing_now(&self, now: Timestamp) -> Option<&SigningSecret> {
         let (policy, open) = (self.policy.as_ref().ok()?, self.secrets().ok()?);
         let mut names = policy.auth.iter().filter_map(|auth| match auth {
             Auth::StandardWebhooks { secret, .. } => Some(secret),
             _ => None,
         });
-        let signing = names.find_map(|name| open.signing(name, now).first().copied())?;
-        signing.public_key().is_none().then(|| signing.to_text())
+        names.find_map(|name| open.signing(name, now).first().copied())
     }
 
     /// Its secrets, opened.

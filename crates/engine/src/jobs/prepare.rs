@@ -192,7 +192,7 @@ impl Jobs {
                 let removes = Some(room.looks.min(room.deeds));
                 return Ok(Ok(Prepared { removes, ..all }));
             }
-            JobWork::Deliver { event, subscription } => {
+            JobWork::Deliver { event, subscription, .. } => {
                 return self.single(job.tenant, (*event, *subscription), after).await;
             }
             JobWork::Expunge { responses, .. } => {
@@ -304,7 +304,7 @@ impl Jobs {
                 }
                 Ok((Looked::of(&page), decided))
             }
-            JobWork::Replay { subscription, events, status } => match (way.view, status) {
+            JobWork::Replay { subscription, events, status, .. } => match (way.view, status) {
                 (Some(view), ReplayStatus::All | ReplayStatus::Missed) => {
                     self.look_at_events(job.tenant, view, events, *status, way).await
                 }

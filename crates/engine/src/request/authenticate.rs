@@ -3,8 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use posthorn_domain::policy::{Auth, HmacHeader, Otp, SignatureHeaders, SignedContent};
-use posthorn_domain::{Lookup, SecretName, Timestamp};
+use posthorn_domain::policy::{
+    Auth, HmacHeader, Otp, SignatureHeaders, SignatureIds, SignedContent,
+};
+use posthorn_domain::{Event, Lookup, SecretName, Timestamp, base62};
 use posthorn_sealing::encoding::SecretEncoding;
 use posthorn_sealing::standard_webhooks::HeaderNames;
 use posthorn_sealing::vault::Secret;
@@ -31,8 +33,9 @@ pub(super) fn add(
     let secrets = view.secrets().map_err(|e| BuildError::Auth(e.to_owned()))?;
     for way in ways {
         match way {
-            Auth::StandardWebhooks { secret, headers: named } => {
-                sign(secrets, (secret, *named), values, body, now, headers)?;
+            Auth::StandardWebhooks { secret, headers: named, ids } => {
+                let id = event_id(&values.work.event, *ids);
+                sign(secrets, (secret, *named), &id, body, now, headers)?;
             }
             Auth::HmacHeader(scheme) => {
                 let value = hmac_header(secrets, scheme, body, now)?;
@@ -142,10 +145,18 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), 
     Ok(())
 }
 
+/// What the event is called in the headers that are signed.
+fn event_id(event: &Event, ids: SignatureIds) -> String {
+    match ids {
+        SignatureIds::Posthorn => event.id.to_string(),
+        SignatureIds::Svix => format!("msg_{}", base62::to_text(event.id.as_bytes(), 0)),
+    }
+}
+
 fn sign(
     secrets: &Secrets,
     (name, named): (&SecretName, SignatureHeaders),
-    values: &AttemptLookup<'_>,
+    id: &str,
     body: &[u8],
     now: Timestamp,
     headers: &mut HeaderMap,
@@ -158,16 +169,15 @@ fn sign(
     if signing.is_empty() {
         return Err(BuildError::Auth(format!("the subscription has no signing secret `{name}`")));
     }
-    let id = values.work.event.id.to_string();
     let seconds = now.as_seconds();
-    let signature = standard_webhooks::signature_header(signing, &id, seconds, body);
+    let signature = standard_webhooks::signature_header(signing, id, seconds, body);
     let names: &[HeaderNames] = match named {
         SignatureHeaders::Webhook => &[HeaderNames::WEBHOOK],
         SignatureHeaders::Svix => &[HeaderNames::SVIX],
         SignatureHeaders::Both => &[HeaderNames::WEBHOOK, HeaderNames::SVIX],
     };
     for names in names {
-        tell(headers, names.id, &id)?;
+        tell(headers, names.id, id)?;
         tell(headers, names.timestamp, &seconds.to_string())?;
         insert(headers, HeaderName::from_static(names.signature), &signature)?;
     }

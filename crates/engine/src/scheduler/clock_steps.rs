@@ -415,6 +415,7 @@ mod tests {
             due_at: due,
             attempts,
             budget_base: 0,
+            budget: posthorn_domain::Budget::Fresh,
             revival: 0,
             budget_began: created,
             created_at: created,

@@ -66,6 +66,7 @@ impl Engine {
             wanted.secrets.iter().cloned().partition(|secret| self.has(view, secret));
         let same = present.description == wanted.description
             && present.labels == wanted.labels
+            && present.metadata == wanted.metadata
             && there
             && present.filter == filter
             && present.profile == profile
@@ -75,6 +76,7 @@ impl Engine {
             name: None,
             description: Some(wanted.description.clone()),
             labels: Some(wanted.labels.clone()),
+            metadata: Some(wanted.metadata.clone()),
             destination: Some(wanted.destination.clone()),
             filter: Some(filter),
             profile: Some(profile),

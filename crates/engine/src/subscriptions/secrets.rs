@@ -21,6 +21,21 @@ use crate::request::secret_context;
 /// Secrets of one name in use at once, so that a message's signatures stay a short header.
 const SIGNING_SECRETS_MAX: usize = 8;
 
+/// How far a rotation may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RotationBounds {
+    /// The longest overlap.
+    pub overlap_max: Span,
+    /// Secrets of one name in use at once, the new one included.
+    pub secrets_max: usize,
+}
+
+impl RotationBounds {
+    /// The widest there are, for systems that promise them to their customers: a week, and eleven secrets, whose signatures
+    /// still are a header of about a kilobyte.
+    pub const WIDEST: Self = Self { overlap_max: Span::from_secs(604_800), secrets_max: 11 };
+}
+
 /// A secret given by the subscriber.
 #[derive(Clone)]
 pub struct SecretInput {
@@ -126,15 +141,18 @@ impl Engine {
         seal(&self.inner.vault, tenant, id, secret, now)
     }
 
-    /// The secret that signs now, for whoever may see it; nothing where a private key signs, or nothing does. That somebody
-    /// has seen it is in the audit log before it is shown: where no line can be written, nothing is.
+    /// The secret that signs now, for whoever may see it; of a private key its public half, and nothing where nothing
+    /// signs. That somebody has seen a secret is in the audit log before it is shown: where no line can be written, nothing
+    /// is. A public half is no secret, and leaves no line.
     pub async fn view_secret(
         &self,
         tenant: TenantId,
         id: SubscriptionId,
     ) -> Result<Option<String>> {
         let view = self.catalog().subscription(tenant, id)?;
-        let Some(secret) = view.signing_secret(self.now()) else { return Ok(None) };
+        let Some(secret) = view.signing_secret(self.now()) else {
+            return Ok(view.public_half(self.now()));
+        };
         let line = created(AuditAction::SecretViewed, "subscription", &id, tenant);
         self.writing(None, Some(line), true, |along| self.store().note(along)).await?;
         Ok(Some(secret))
@@ -149,12 +167,29 @@ impl Engine {
         id: SubscriptionId,
         rotation: Rotation,
     ) -> Result<(Arc<SubscriptionView>, Option<String>)> {
+        let overlap_max = self.inner.options.rotation_overlap_max;
+        let bounds = RotationBounds { overlap_max, secrets_max: SIGNING_SECRETS_MAX };
+        self.rotate_secret_within(tenant, id, rotation, bounds).await
+    }
+
+    /// The same within other bounds than the usual, for callers whose customers were promised them. Never beyond
+    /// [`RotationBounds::WIDEST`], unless the configuration allows a longer overlap to everybody.
+    pub async fn rotate_secret_within(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        rotation: Rotation,
+        bounds: RotationBounds,
+    ) -> Result<(Arc<SubscriptionView>, Option<String>)> {
         let now = self.now();
         let Rotation { name, value, kind, overlap } = rotation;
         let options = &self.inner.options;
-        let overlap = overlap.unwrap_or(options.rotation_overlap);
-        if overlap > options.rotation_overlap_max {
-            return Err(Error::Overlap { max: options.rotation_overlap_max });
+        let widest = RotationBounds::WIDEST.overlap_max.max(options.rotation_overlap_max);
+        let overlap_max = bounds.overlap_max.min(widest);
+        let secrets_max = bounds.secrets_max.min(RotationBounds::WIDEST.secrets_max);
+        let overlap = overlap.unwrap_or(options.rotation_overlap.min(overlap_max));
+        if overlap > overlap_max {
+            return Err(Error::Overlap { max: overlap_max });
         }
         let view = self.catalog().subscription(tenant, id)?;
         if let Some(why) = view.destination.takes_no_secrets() {
@@ -195,11 +230,11 @@ impl Engine {
                 let live = |old: &&SealedSecret| {
                     old.name == name && old.expires_at.is_none_or(|at| now < at)
                 };
-                if subscription.secrets.iter().filter(live).count() > SIGNING_SECRETS_MAX {
+                if subscription.secrets.iter().filter(live).count() > secrets_max {
                     return Err(Error::Secret {
                         name: name.to_string(),
                         problem: format!(
-                            "{SIGNING_SECRETS_MAX} secrets of this name are already in use; wait \
+                            "{secrets_max} secrets of this name are already in use; wait \
                              until one has expired, or rotate with an overlap of 0s"
                         ),
                     });

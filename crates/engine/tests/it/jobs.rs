@@ -6,9 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Clock, DeliveryFilter, Job, JobId, JobState, JobWork, Labels, OutcomeFilter, RedriveFilter,
-    RedriveState, ReplayStatus, Selection, Subscription, SubscriptionId, TenantId, Timestamp,
-    TopicName,
+    Budget, Clock, DeliveryFilter, Job, JobId, JobState, JobWork, Labels, OutcomeFilter,
+    RedriveFilter, RedriveState, ReplayStatus, Selection, Subscription, SubscriptionId, TenantId,
+    Timestamp, TopicName,
 };
 use posthorn_engine::{Engine, NewBulk, NewReplay, NewSubscription, ReplayCount};
 use posthorn_store::{CatalogChange, Error, Store};
@@ -268,7 +268,10 @@ async fn a_job_that_is_known_before_its_subscription_does_not_fail() {
         problem: None,
     };
     let (events, status) = (Selection::default(), ReplayStatus::Missed);
-    let first = job(1, JobWork::Replay { subscription: Some(new.id), events, status });
+    let first = job(
+        1,
+        JobWork::Replay { subscription: Some(new.id), events, status, budget: Budget::Fresh },
+    );
     let create = CatalogChange::CreateSubscription(Box::new(new.clone()));
     // Nobody is told: this node hears of the catalog by its next poll.
     house.store.create_job(first.clone(), Some(create), vec![]).await.expect("written");
@@ -278,7 +281,7 @@ async fn a_job_that_is_known_before_its_subscription_does_not_fail() {
 
     let other = Subscription { id: SubscriptionId::new(now, 8), ..new };
     let event = house.store.all_deliveries()[0].event;
-    let second = job(2, JobWork::Deliver { event, subscription: other.id });
+    let second = job(2, JobWork::Deliver { event, subscription: other.id, budget: Budget::Fresh });
     let create = CatalogChange::CreateSubscription(Box::new(other.clone()));
     house.store.create_job(second.clone(), Some(create), vec![]).await.expect("written");
     rest(2).await;
@@ -288,7 +291,10 @@ async fn a_job_that_is_known_before_its_subscription_does_not_fail() {
     // One that is deleted is gone all the same.
     engine.delete_subscription(TENANT, other.id).await.expect("deleted");
     let (events, status) = (Selection::default(), ReplayStatus::Missed);
-    let third = job(3, JobWork::Replay { subscription: Some(other.id), events, status });
+    let third = job(
+        3,
+        JobWork::Replay { subscription: Some(other.id), events, status, budget: Budget::Fresh },
+    );
     house.store.create_job(third.clone(), None, vec![]).await.expect("written");
     rest(2).await;
     assert_eq!(self::job(&house, TENANT, third.id).await.state, JobState::Failed);

@@ -13,6 +13,7 @@ mod headers;
 mod house;
 mod job_costs;
 mod jobs;
+mod kept_answers;
 mod leaving;
 mod limits;
 mod management;

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthorn_domain::policy::profiles;
-use posthorn_domain::{Clock, DeadReason, DeliveryState, EventType, SecretName, Span, TopicName};
-use posthorn_engine::{Courier, CourierParts, Error, SecretInput};
-use posthorn_store::Store;
+use posthorn_domain::{
+    Budget, Clock, DeadReason, DeliveryState, EventType, SecretName, Span, TopicName,
+};
+use posthorn_engine::{Courier, CourierParts, Error, SecretInput, Terms};
+use posthorn_store::{DeliveryFilter, Listing, Store};
 use serde_json::json;
 
 use crate::house::{House, TENANT, answered, publish, refused, rest, subscribe};
@@ -245,4 +247,46 @@ async fn a_courier_is_refused_what_a_subscription_would_be() {
     policy.schedule.max_attempts = Some(0);
     let never = Courier::new(parts(), "https://a/", policy, &[]);
     assert!(matches!(never, Err(Error::Policy(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_tried_once_is_not_tried_again_by_any_node() {
+    let (house, engine) = House::open().await;
+    let schedule = json!({"schedule": {"backoff": {"fixed": {"wait": "3s"}}, "jitter": "none",
+        "max_attempts": 2}, "on_exhausted": "disable_subscription"});
+    let bad = subscribe(&engine, "https://bad/", schedule).await.subscription.id;
+    house.receivers.script("https://bad/", |_, _| (Duration::from_millis(40), answered(500)));
+    let mut outcomes = engine.outcomes();
+    let event = engine.publish(TENANT, publish("1", None)).await.expect("accepted").id;
+    let dead = outcomes.next().await.expect("an end").delivery;
+    engine.resume_subscription(TENANT, bad).await.expect("its schedule ran out, which disabled it");
+    assert_eq!(house.receivers.of("https://bad/").len(), 2);
+    let back = engine.retry_delivery_once(TENANT, dead).await.expect("retried");
+    assert_eq!((back.budget, back.spent()), (Budget::Once, 0));
+    // Another node may be the one that tries it.
+    engine.kill();
+    let engine = house.engine(2).await;
+    rest(600).await;
+    let now = house.store.delivery(TENANT, dead).await.expect("answers").expect("there");
+    assert_eq!(now.state, DeliveryState::Dead(DeadReason::Exhausted));
+    assert_eq!((now.attempts, house.receivers.of("https://bad/").len()), (3, 3));
+    let view = engine.catalog().subscription(TENANT, bad).expect("there");
+    assert!(view.subscription.status.is_active(), "nothing is known of its receiver by that");
+    // The same by a job, for an event that was never meant for it.
+    let fresh = subscribe(&engine, "https://fresh/", json!({})).await.subscription.id;
+    house.receivers.script("https://fresh/", |_, _| (Duration::from_millis(40), answered(500)));
+    let terms = Terms { budget: Budget::Once, ..Terms::default() };
+    let by = "tests".to_owned();
+    engine.deliver_event_with(TENANT, event, fresh, by, terms).await.expect("a job");
+    rest(600).await;
+    assert_eq!(house.receivers.of("https://fresh/").len(), 1);
+    house.receivers.script("https://fresh/", |_, _| (Duration::from_millis(40), answered(204)));
+    let filter = DeliveryFilter { subscription: Some(fresh), ..DeliveryFilter::default() };
+    let found = house.store.deliveries(TENANT, filter, Listing::newest(5)).await.expect("a list");
+    let [once] = &found.items[..] else { panic!("one") };
+    assert_eq!(once.state, DeliveryState::Dead(DeadReason::Exhausted));
+    engine.retry_delivery_once(TENANT, once.id).await.expect("retried");
+    rest(5).await;
+    let now = house.store.delivery(TENANT, once.id).await.expect("answers").expect("there");
+    assert_eq!((now.state, now.attempts), (DeliveryState::Delivered, 2));
 }

@@ -1,7 +1,9 @@
 //! How requests are signed: both kinds of secrets, and what a rotation does.
 
 use posthorn_domain::{ProfileName, SecretName, Span};
-use posthorn_engine::{Engine, Error, NewSubscription, Options, Rotation, SecretInput, SecretKind};
+use posthorn_engine::{
+    Engine, Error, NewSubscription, Options, Rotation, RotationBounds, SecretInput, SecretKind,
+};
 use posthorn_sealing::jwt;
 use posthorn_sealing::standard_webhooks::{PublicKey, SigningSecret};
 use serde_json::json;
@@ -324,4 +326,61 @@ async fn a_zgw_token_is_made_for_each_attempt() {
         assert_eq!((claims.iat, claims.exp), (Some(now), Some(now + 12 * 3_600)));
     }
     assert_eq!(seen[1].at.as_seconds() - seen[0].at.as_seconds(), 25);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_was_promised_more_rotates_within_wider_bounds() {
+    let (house, engine) = House::open().await;
+    let (view, old) = engine.create_subscription(TENANT, new("https://a/")).await.expect("made");
+    let old = SigningSecret::parse(&old.expect("made up")).expect("valid");
+    let id = view.subscription.id;
+    let rotate = |seconds: u64, bounds: RotationBounds| {
+        let rotation =
+            Rotation { overlap: Some(Span::from_secs(seconds)), ..Rotation::of(signing()) };
+        engine.rotate_secret_within(TENANT, id, rotation, bounds)
+    };
+    let refused = rotate(604_801, RotationBounds::WIDEST).await.err().expect("too long");
+    assert!(matches!(refused, Error::Overlap { .. }), "{refused}");
+    let beyond = RotationBounds { overlap_max: Span::from_secs(9_999_999), secrets_max: 99 };
+    let refused = rotate(604_801, beyond).await.err().expect("nobody gets more");
+    assert!(matches!(refused, Error::Overlap { max } if max == Span::from_secs(604_800)));
+    for _ in 0..10 {
+        rotate(604_800, RotationBounds::WIDEST).await.expect("eleven at once");
+    }
+    let refused = rotate(604_800, beyond).await.err().expect("too many");
+    assert!(matches!(refused, Error::Secret { .. }), "{refused}");
+    house.clock.ahead(std::time::Duration::from_secs(604_000));
+    rest(60).await;
+    let seen = next(&house, &engine, "https://a/").await;
+    assert_eq!(text(&seen, "webhook-signature").split(' ').count(), 11);
+    assert!(secret_fits(&old, &seen));
+    house.clock.ahead(std::time::Duration::from_secs(604_900));
+    rest(60).await;
+    let seen = next(&house, &engine, "https://a/").await;
+    assert_eq!(text(&seen, "webhook-signature").split(' ').count(), 1);
+    assert!(!secret_fits(&old, &seen));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_signs_now_can_be_seen_of_a_private_key_its_public_half() {
+    let (_house, engine) = House::open().await;
+    let (view, told) = engine.create_subscription(TENANT, new("https://a/")).await.expect("made");
+    let seen = engine.view_secret(TENANT, view.subscription.id).await.expect("answers");
+    assert_eq!(seen, told);
+    let secret_kind = Some(SecretKind::Ed25519);
+    let private = NewSubscription { secret_kind, ..new("https://b/") };
+    let (view, _) = engine.create_subscription(TENANT, private).await.expect("made");
+    let id = view.subscription.id;
+    let keys = view.verification_keys(engine.now()).expect("open");
+    let seen = engine.view_secret(TENANT, id).await.expect("answers");
+    assert_eq!(seen, Some(keys[0].key.to_string()));
+    // After a rotation it is the new one's.
+    let (view, _) =
+        engine.rotate_secret(TENANT, id, Rotation::of(signing())).await.expect("rotates");
+    let now = view.verification_keys(engine.now()).expect("open")[0].key.to_string();
+    assert_eq!(engine.view_secret(TENANT, id).await.expect("answers"), Some(now.clone()));
+    assert_ne!(seen, Some(now));
+    let unsigned = NewSubscription { overrides: json!({"auth": []}), ..new("https://c/") };
+    let (view, _) = engine.create_subscription(TENANT, unsigned).await.expect("made");
+    assert_eq!(engine.view_secret(TENANT, view.subscription.id).await.expect("answers"), None);
 }

@@ -1,4 +1,4 @@
--- Ended deliveries come back with a fresh budget. Plan: primary key probes.
+-- Ended deliveries come back with a fresh budget, of one attempt if $7 says so. Plan: primary key probes.
 with wanted as materialized (
     select * from unnest($2::uuid[], $3::int2[], $4::int2[], $5::bool[])
         as w(id, shard, lane_slot, parked)
@@ -30,7 +30,8 @@ insert into delivery_live (
 select
     b.id, b.event, b.subscription, b.tenant, b.seq,
     case when w.parked then 9223372036854775807 else $6::int8 end,
-    $6::int8, b.created_at, b.attempts, b.attempts, w.shard, 0, w.lane_slot, b.lane, b.revival + 1,
+    $6::int8, b.created_at, b.attempts,
+    case when $7::bool then -1 - b.attempts else b.attempts end, w.shard, 0, w.lane_slot, b.lane, b.revival + 1,
     b.outcome
 from back b
 cross join lateral (

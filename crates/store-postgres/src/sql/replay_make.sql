@@ -1,5 +1,5 @@
 -- Deliveries of events of the past, last in their lanes. The caller holds the events, the tenant's lock
--- (shared) and the locks of the lanes. Written as accept.sql, for the same reasons.
+-- (shared) and the locks of the lanes. Each has one attempt if $11 says so. Written as accept.sql, for the same reasons.
 with placed as materialized (
     select wanted.*, nextval('delivery_seq') as seq
     from (
@@ -42,7 +42,8 @@ live_new as (
             when lane is not null and ((place in (select place from head)) is not true)
             then 9223372036854775807 else due_at
         end,
-        budget_began, created_at, 0, 0, shard, 0, lane_slot, lane
+        budget_began, created_at, 0, case when $11::bool then -1 else 0 end, shard, 0, lane_slot,
+        lane
     from placed
 ),
 tally_new as (

@@ -28,6 +28,7 @@ pub(crate) fn job(tenant: TenantId) -> Job {
             subscription: None,
             events: Selection::default(),
             status: ReplayStatus::All,
+            budget: posthorn_domain::Budget::Fresh,
         },
         per_second: 50,
         state: JobState::Running,

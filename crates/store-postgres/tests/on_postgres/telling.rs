@@ -115,6 +115,7 @@ async fn cancel(stage: Stage, store: Arc<dyn Store>) -> usize {
             subscription: None,
             events: Selection::default(),
             status: ReplayStatus::Failed,
+            budget: posthorn_domain::Budget::Fresh,
         };
         let job = Job {
             id: JobId::new(at(0), posthorn_conformance::builders::unique().into()),

@@ -11,7 +11,7 @@ use posthorn_domain::{
 use posthorn_store::{EventLine, Work};
 use rusqlite::{Connection, Row};
 
-use crate::codec::{Columns, lane_of, state_of};
+use crate::codec::{Columns, base_of, lane_of, state_of};
 use crate::error::{Corrupt, Failure};
 use crate::sql;
 
@@ -31,6 +31,8 @@ pub(crate) fn stored(row: &Row<'_>) -> Result<Stored, Corrupt> {
     let state = columns.int(6)?;
     let state = state_of(state)
         .ok_or_else(|| columns.corrupt(format_args!("there is no state {state}")))?;
+    let base = base_of(columns.int(9)?);
+    let (budget_base, budget) = base.ok_or_else(|| columns.corrupt("not a budget"))?;
     let (created_at, deliver_at) = (columns.time(11)?, columns.maybe_time(20)?);
     let delivery = Delivery {
         seq: columns.number(0)?,
@@ -42,7 +44,8 @@ pub(crate) fn stored(row: &Row<'_>) -> Result<Stored, Corrupt> {
         state,
         due_at: columns.time(7)?,
         attempts: columns.number(8)?,
-        budget_base: columns.number(9)?,
+        budget_base,
+        budget,
         budget_began: columns.maybe_time(10)?.or(deliver_at).unwrap_or(created_at),
         revival: columns.number(15)?,
         created_at,

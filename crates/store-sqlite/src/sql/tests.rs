@@ -132,6 +132,18 @@ fn sessions_of_pages_are_found_by_their_indexes() {
 }
 
 #[test]
+fn kept_answers_are_found_by_their_key_and_their_end() {
+    let conn = database();
+    for sql in [ANSWER_FIND, ANSWER_TAKE, ANSWER_KEEP, ANSWER_RELEASE] {
+        check(&conn, sql, &["sqlite_autoindex_kept_answer_1 (key=?)"]);
+    }
+    check(&conn, ANSWER_CLEAR, &["INDEX kept_answer_held"]);
+    for sql in [ANSWER_OVER, PRUNE_ANSWERS] {
+        check(&conn, sql, &["INDEX kept_answer_expiry (expires_at<?)"]);
+    }
+}
+
+#[test]
 fn work_is_found_by_the_due_index() {
     let conn = database();
     check(

@@ -1,13 +1,15 @@
 //! Jobs: bites of bulk work on the history.
 
-use posthorn_domain::{Job, JobId, JobState, Replayed, SubscriptionId, TenantId, Timestamp};
+use posthorn_domain::{
+    Budget, Job, JobId, JobState, Replayed, SubscriptionId, TenantId, Timestamp,
+};
 use posthorn_store::{
     Along, Bite, Bitten, CatalogChange, Ending, Expunges, Recall, Redelivery, Refusal,
 };
 use rusqlite::params;
 
 use super::{audit, catalog, entry, lanes, tenant, told};
-use crate::codec::{NEVER, due, int, job_code, json, state_of};
+use crate::codec::{NEVER, base_code, due, int, job_code, json, state_of};
 use crate::error::Failure;
 use crate::log::walk::row_of;
 use crate::read::jobs;
@@ -99,7 +101,9 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
     let (mut done, mut recalls) = (0, Vec::new());
     let mut finder = jobs::Finder::default();
     for deed in &bite.deeds {
-        if let Some(recalled) = redeliver(writer, &mut finder, tenant, deed, bite.at)? {
+        if let Some(recalled) =
+            redeliver(writer, &mut finder, tenant, (deed, job.work.budget()), bite.at)?
+        {
             done += 1;
             recalls.extend(recalled);
             subscriptions.push(deed.subscription);
@@ -148,7 +152,7 @@ fn redeliver(
     writer: &mut Writer,
     finder: &mut jobs::Finder,
     tenant: i64,
-    deed: &Redelivery,
+    (deed, budget): (&Redelivery, Budget),
     at: Timestamp,
 ) -> Result<Option<Vec<Recall>>, Failure> {
     let Some(known) = writer.cache.subscriptions.get(&deed.subscription).copied() else {
@@ -166,14 +170,14 @@ fn redeliver(
         Replayed::Retried => {
             let Some((seq, _)) = there else { return Ok(None) };
             let Writer { conn, log, .. } = writer;
-            match lanes::revive(conn, log, seq, at) {
+            match lanes::revive(conn, log, seq, budget, at) {
                 Ok(recalls) => Ok(Some(recalls)),
                 Err(Failure::Refused(_)) => Ok(None),
                 Err(failure) => Err(failure),
             }
         }
         Replayed::Made => {
-            make(writer, (tenant, &event, known.no), deed, at)?;
+            make(writer, (tenant, &event, known.no), (deed, budget), at)?;
             Ok(Some(Vec::new()))
         }
     }
@@ -183,7 +187,7 @@ fn redeliver(
 fn make(
     writer: &mut Writer,
     (tenant, event, subscription): (i64, &Neighbours, i64),
-    deed: &Redelivery,
+    (deed, budget): (&Redelivery, Budget),
     at: Timestamp,
 ) -> Result<(), Failure> {
     let later = event.deliver_at.filter(|later| *later > at);
@@ -207,8 +211,8 @@ fn make(
             conn.prepare_cached(sql::INSERT_IN_LANE)?.query_row(values, |_| Ok(()))?;
         }
     }
-    conn.prepare_cached("update delivery set budget_began = ?2 where seq = ?1")?
-        .execute(params![seq, at.as_millis()])?;
+    conn.prepare_cached("update delivery set budget_began = ?2, budget_base = ?3 where seq = ?1")?
+        .execute(params![seq, at.as_millis(), base_code(0, budget)])?;
     conn.prepare_cached("insert into later_delivery values (?1, ?2, ?3)")?.execute(params![
         event,
         seq,

@@ -5,12 +5,14 @@
 //! the smallest seq. What is done by hand is decided by [`delivery::by_hand`].
 
 use posthorn_domain::delivery::{self, Head, Others, Stored, Wish};
-use posthorn_domain::{CatalogVersion, Delivery, DeliveryId, SubscriptionId, TenantId, Timestamp};
+use posthorn_domain::{
+    Budget, CatalogVersion, Delivery, DeliveryId, SubscriptionId, TenantId, Timestamp,
+};
 use posthorn_store::{Along, Moved, Moves, Recall, Refusal, Work};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
 use super::{audit, entry};
-use crate::codec::{Columns, NEVER, due, int, lane_of, state_code};
+use crate::codec::{Columns, NEVER, base_code, due, int, lane_of, state_code};
 use crate::error::Failure;
 use crate::log::changes::{Changes, Moving};
 use crate::read::rows;
@@ -105,10 +107,11 @@ pub(crate) fn revive(
     conn: &Connection,
     log: &mut Changes,
     seq: i64,
+    budget: Budget,
     at: Timestamp,
 ) -> Result<Vec<Recall>, Failure> {
     let found = find(conn, sql::DELIVERY_BY_SEQ, [seq])?;
-    Ok(carry_out(conn, log, Wish::Retry, &found, at)?.recalls)
+    Ok(carry_out(conn, log, Wish::retry(budget), &found, at)?.recalls)
 }
 
 struct Found {
@@ -175,14 +178,14 @@ fn carry_out(
             conn.prepare_cached("delete from later_delivery where event = ?1 and seq = ?2")?
                 .execute([found.moving.event, found.seq])?;
         }
-        Wish::Cancel | Wish::Retry => {
+        Wish::Cancel | Wish::Retry | Wish::RetryOnce => {
             log.moved(found.moving, found.stored.delivery.state, delivery.state);
             conn.prepare_cached(sql::MOVE)?.execute(params![
                 found.seq,
                 state_code(delivery.state),
                 delivery.due_at.as_millis(),
                 delivery.ended_at.map(Timestamp::as_millis),
-                delivery.budget_base,
+                base_code(delivery.budget_base, delivery.budget),
                 delivery.budget_began.as_millis(),
                 delivery.revival,
             ])?;

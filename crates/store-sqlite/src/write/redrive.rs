@@ -1,6 +1,8 @@
 //! Bulk redrives. The cursor is a seq, so lanes come back in order and nothing is moved twice.
 
-use posthorn_domain::{Redrive, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp};
+use posthorn_domain::{
+    Budget, Redrive, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
+};
 use posthorn_store::{Advanced, Along, Ending, Refusal};
 use rusqlite::{Connection, ToSql, params};
 
@@ -99,7 +101,7 @@ pub(crate) fn advance(
     let Writer { conn, log, .. } = writer;
     let mut recalls = Vec::new();
     for (seq, _) in &letters {
-        recalls.extend(lanes::revive(conn, log, *seq, at)?);
+        recalls.extend(lanes::revive(conn, log, *seq, Budget::Fresh, at)?);
     }
     let state = if done { RedriveState::Done } else { RedriveState::Running };
     conn.prepare_cached(

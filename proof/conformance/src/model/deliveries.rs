@@ -71,6 +71,7 @@ impl State {
             due_at: if parked { Timestamp::MAX } else { new.due_at },
             attempts: 0,
             budget_base: 0,
+            budget: posthorn_domain::Budget::Fresh,
             budget_began: later.unwrap_or(event.accepted_at),
             revival: 0,
             created_at: event.accepted_at,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    DeliveryId, DeliveryState, EventId, JobState, Replayed, SubscriptionId, TenantId, Timestamp,
+    Budget, DeliveryId, DeliveryState, EventId, JobState, Replayed, SubscriptionId, TenantId,
+    Timestamp,
 };
 use posthorn_store::{Bite, Bitten, EventTally, Moves, NewDelivery, Recall, Redelivery, Refusal};
 
@@ -20,6 +21,7 @@ impl State {
             return Ok(Bitten { done: 0, subscriptions: Vec::new(), state, recall: None });
         }
         let (tenant, seen, before) = (job.tenant, job.seen, job.done);
+        let budget = job.work.budget();
         if bite.ends.is_some() && bite.removes.is_none() {
             self.tell_end(bite.ending.clone(), seen, before)?;
         }
@@ -30,7 +32,7 @@ impl State {
             if !there || !self.catalog.has_subscription(tenant, deed.subscription) {
                 continue;
             }
-            if let Some(recalled) = self.redeliver(deed, bite) {
+            if let Some(recalled) = self.redeliver(deed, budget, bite) {
                 done += 1;
                 subscriptions.insert(deed.subscription);
                 recalls.extend(recalled);
@@ -120,13 +122,14 @@ impl State {
     }
 
     /// Whose copies are out of date because of it; `None` when nothing was done.
-    fn redeliver(&mut self, deed: &Redelivery, bite: &Bite) -> Option<Vec<Recall>> {
+    fn redeliver(&mut self, deed: &Redelivery, budget: Budget, bite: &Bite) -> Option<Vec<Recall>> {
         let there = self.between(deed.event, deed.subscription);
         match deed.status.decide(there.map(|(_, state)| state)) {
             Replayed::Left => None,
             Replayed::Retried => {
                 let id: DeliveryId = there?.0;
-                self.do_by_hand(Wish::Retry, id, bite.at).ok().map(|(_, _, recalls)| recalls)
+                let moved = self.do_by_hand(Wish::retry(budget), id, bite.at);
+                moved.ok().map(|(_, _, recalls)| recalls)
             }
             Replayed::Made => {
                 let event = Arc::clone(self.events.get(&deed.event)?);
@@ -137,6 +140,7 @@ impl State {
                 self.place_at(&event, new, later);
                 let row = self.rows.get_mut(&id)?;
                 row.delivery.budget_began = due_at;
+                row.delivery.budget = budget;
                 if plant::active("replay-overtakes") {
                     row.delivery.due_at = due_at;
                 }

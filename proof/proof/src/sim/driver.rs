@@ -83,7 +83,7 @@ pub(crate) async fn drive(seed: u64, verbose: bool) -> Outcome {
 async fn act(seed: u64, world: &Arc<World>, cluster: &Arc<Cluster>) {
     let mut stage = Stage::set(seed, world, cluster).await;
     *world.faults.lock() = world.plan.faults;
-    stage.storm().await;
+    Box::pin(stage.storm()).await;
     stage.reckon().await;
     stage.days().await;
     stage.heal().await;

@@ -24,12 +24,13 @@ use posthorn_domain::{
     SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, Along, AttemptFilter, AttemptLine, AttemptMade, AuditFilter, Bite, Bitten,
-    CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, EndSessions,
-    Ending, Entered, Error, EventFilter, EventLine, EventTally, FailingSubscription, FollowAsk,
-    Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place,
-    Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk,
-    SessionFilter, Store, Sums, SumsAsk, Swept, TendRollups, Work,
+    Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
+    AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
+    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, Error, EventFilter, EventLine,
+    EventTally, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, KeptAnswer, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Sums, SumsAsk, Swept,
+    TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -224,8 +225,9 @@ impl Store for FaultStore {
                     oracle.cancelled(now, tenant, delivery, at, &moved);
                     "cancel"
                 }
-                Wish::Retry => {
-                    oracle.retried(now, tenant, delivery, at, &moved);
+                Wish::Retry | Wish::RetryOnce => {
+                    let budget = wish.budget().unwrap_or_default();
+                    oracle.retried(now, tenant, (delivery, budget), at, &moved);
                     "retry"
                 }
                 Wish::Forget => {
@@ -521,6 +523,27 @@ impl Store for FaultStore {
         }
         self.reach.link.passable().await;
         self.reach.model.prune_sessions(expired_before, limit).await
+    }
+
+    async fn claim_answer(&self, claim: AnswerClaim) -> Result<AnswerClaimed> {
+        self.call(true, move |reach| at_once(reach.model.claim_answer(claim))).await
+    }
+
+    async fn keep_answer(&self, key: AnswerKey, answer: KeptAnswer) -> Result<bool> {
+        self.call(true, move |reach| at_once(reach.model.keep_answer(key, answer))).await
+    }
+
+    async fn release_answer(&self, key: AnswerKey, holder: u128) -> Result<()> {
+        self.call(true, move |reach| at_once(reach.model.release_answer(key, holder))).await
+    }
+
+    async fn prune_answers(&self, expired_before: Timestamp, limit: usize) -> Result<usize> {
+        // As with sessions.
+        if self.reach.world.faults.lock().outage {
+            return Err(unavailable());
+        }
+        self.reach.link.passable().await;
+        self.reach.model.prune_answers(expired_before, limit).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

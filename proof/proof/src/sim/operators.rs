@@ -337,7 +337,10 @@ impl Operator {
         let gone = gone.filter(|_| self.dice.chance(0.1));
         let Some((tenant, id)) = gone.or(found) else { return };
         let node = &self.stranger(node, id);
-        let _ = self.cluster.ask(node, node.engine.retry_delivery(tenant, id)).await;
+        let _ = match self.dice.chance(0.3) {
+            true => self.cluster.ask(node, node.engine.retry_delivery_once(tenant, id)).await,
+            false => self.cluster.ask(node, node.engine.retry_delivery(tenant, id)).await,
+        };
     }
 
     async fn redrive(&mut self, node: &Node) {

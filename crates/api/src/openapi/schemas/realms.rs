@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{flag, id, name, object, text, texts, time, with};
+use super::{flag, id, labels, name, object, text, texts, time, with};
 
 pub(super) fn all() -> Value {
     let mut all = tenants();
@@ -35,7 +35,7 @@ fn external_id() -> Value {
     })
 }
 
-fn metadata() -> Value {
+pub(super) fn metadata() -> Value {
     let mut metadata = texts();
     metadata["description"] = json!("Key-value pairs of your own; at most 4 KiB as JSON");
     metadata
@@ -48,16 +48,17 @@ fn tenants() -> Value {
         "NewTenant": object(&["name"], json!({
             "name": name(128),
             "realm": {"type": ["string", "null"], "description": "`default` when absent; cannot be changed later"},
-            "external_id": or_null(external_id()), "metadata": metadata(),
+            "external_id": or_null(external_id()), "metadata": metadata(), "labels": labels(),
             "deliveries_per_second": or_null(per_second()),
         })),
         "TenantChange": object(&[], json!({
             "name": name(128), "external_id": or_null(external_id()), "metadata": null_metadata,
-            "deliveries_per_second": or_null(per_second()),
+            "labels": labels(), "deliveries_per_second": or_null(per_second()),
         })),
         "Tenant": object(&["id", "name", "realm", "created_at"], json!({
             "id": id("ten"), "name": text(), "realm": text(), "external_id": external_id(),
-            "metadata": metadata(), "deliveries_per_second": per_second(), "created_at": time(),
+            "metadata": metadata(), "labels": texts(), "deliveries_per_second": per_second(),
+            "created_at": time(),
             "deleting_since": {
                 "type": "string", "format": "date-time",
                 "description": "Present while the tenant is being deleted",

@@ -10,7 +10,8 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::{
-    Auth, CertificateChoice, HmacHeader, Oauth2, Otp, SignatureHeaders, ThumbprintHeader, ZgwJwt,
+    Auth, CertificateChoice, HmacHeader, Oauth2, Otp, SignatureHeaders, SignatureIds,
+    ThumbprintHeader, ZgwJwt,
 };
 use crate::{SecretName, plain};
 
@@ -43,6 +44,8 @@ struct OfSigner {
     secret: SecretName,
     #[serde(default)]
     headers: SignatureHeaders,
+    #[serde(default)]
+    ids: SignatureIds,
 }
 
 #[derive(serde::Deserialize)]
@@ -63,8 +66,8 @@ impl Kind {
     fn read<'de, D: Deserializer<'de>>(&self, rest: D) -> Result<Auth, D::Error> {
         Ok(match self {
             Self::StandardWebhooks => {
-                let OfSigner { secret, headers } = OfSigner::deserialize(rest)?;
-                Auth::StandardWebhooks { secret, headers }
+                let OfSigner { secret, headers, ids } = OfSigner::deserialize(rest)?;
+                Auth::StandardWebhooks { secret, headers, ids }
             }
             Self::Bearer => {
                 let OfSecret { secret } = OfSecret::deserialize(rest)?;

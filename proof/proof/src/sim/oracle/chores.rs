@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use posthorn_domain::{
-    CancelReason, Delivery, DeliveryId, DeliveryState, EventId, Lane, NodeId, Redrive, RedriveId,
-    RedriveState, SubscriptionId, TenantId, Timestamp,
+    Budget, CancelReason, Delivery, DeliveryId, DeliveryState, EventId, Lane, NodeId, Redrive,
+    RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Advanced, Ending, Entered, Error, Moved, Prune, Pruned, StateKind};
 
@@ -147,7 +147,7 @@ impl Oracle {
         &mut self,
         now: Timestamp,
         tenant: TenantId,
-        id: DeliveryId,
+        (id, budget): (DeliveryId, Budget),
         at: Timestamp,
         answer: &Result<Moved, Error>,
     ) {
@@ -169,9 +169,9 @@ impl Oracle {
             format!("{id} was retried without the payload of its event")
         });
         let recalls = if ended {
-            self.revive(now, id, at)
+            self.revive(now, (id, budget), at)
         } else {
-            self.hasten(now, id, at);
+            self.hasten(now, (id, budget), at);
             true
         };
         self.expect(recalls == moved.recall.is_some(), Invariant::I12, now, || {
@@ -180,24 +180,34 @@ impl Oracle {
     }
 
     /// One that waits is due at once, where it stands.
-    fn hasten(&mut self, now: Timestamp, id: DeliveryId, at: Timestamp) {
+    fn hasten(&mut self, now: Timestamp, (id, budget): (DeliveryId, Budget), at: Timestamp) {
         let Some(entry) = self.deliveries.get_mut(&id) else { return };
         entry.handled_at = Some(now);
         entry.held_until = None;
         entry.claimed = None;
-        entry.budgets += 1;
         entry.delivery.state = DeliveryState::Pending;
         if !entry.delivery.is_parked() {
             entry.delivery.due_at = at;
             entry.ready_at = at;
         }
         entry.delivery.revival += 1;
+        // One attempt now, of the budget that it has.
+        if budget == Budget::Once {
+            return;
+        }
+        entry.budgets += 1;
         entry.delivery.budget_base = entry.delivery.attempts;
+        entry.delivery.budget = Budget::Fresh;
         entry.delivery.budget_began = at;
     }
 
     /// One that has ended comes back to its place; true when somebody has to wait for it.
-    pub(super) fn revive(&mut self, now: Timestamp, id: DeliveryId, at: Timestamp) -> bool {
+    pub(super) fn revive(
+        &mut self,
+        now: Timestamp,
+        (id, budget): (DeliveryId, Budget),
+        at: Timestamp,
+    ) -> bool {
         let Some(entry) = self.deliveries.get(&id) else { return false };
         let (subscription, seq) = (entry.delivery.subscription, entry.delivery.seq);
         let lane = entry.delivery.lane.clone();
@@ -234,6 +244,7 @@ impl Oracle {
         entry.ready_at = entry.delivery.due_at;
         entry.delivery.revival += 1;
         entry.delivery.budget_base = entry.delivery.attempts;
+        entry.delivery.budget = budget;
         entry.delivery.budget_began = at;
         entry.delivery.ended_at = None;
         self.regroup(id);
@@ -315,7 +326,7 @@ impl Oracle {
         });
         let mut recalls = false;
         for id in &ids {
-            recalls |= self.revive(now, *id, at);
+            recalls |= self.revive(now, (*id, Budget::Fresh), at);
         }
         self.expect(recalls == answer.recall.is_some(), Invariant::I12, now, || {
             format!("{id} went on and nodes hear {:?} of it", answer.recall)

@@ -127,6 +127,7 @@ impl Oracle {
                 due_at,
                 attempts: 0,
                 budget_base: 0,
+                budget: posthorn_domain::Budget::Fresh,
                 budget_began: event.begins_at(),
                 revival: 0,
                 created_at: event.accepted_at,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, EventId, Job, JobId,
+    Budget, CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, EventId, Job, JobId,
     JobState, JobWork, ReplayStatus, TenantId, Timestamp,
 };
 use posthorn_store::{Bite, Bitten, Ending, Place, Redelivery};
@@ -81,7 +81,7 @@ impl Oracle {
             });
             return Vec::new();
         }
-        let tenant = known.job.tenant;
+        let (tenant, budget) = (known.job.tenant, known.job.work.budget());
         if let JobWork::Replay { events, .. } = &known.job.work {
             let first = events.from_event;
             let early =
@@ -93,7 +93,9 @@ impl Oracle {
         }
         let (mut moved, mut recalls) = (Vec::new(), false);
         for deed in &bite.deeds {
-            if let Some((delivery, recalled)) = self.redelivered(now, tenant, deed, bite.at) {
+            if let Some((delivery, recalled)) =
+                self.redelivered(now, tenant, (deed, budget), bite.at)
+            {
                 moved.push(delivery);
                 recalls |= recalled;
             }
@@ -146,14 +148,15 @@ impl Oracle {
             let possible = match moves.wish {
                 Wish::Forget => true,
                 Wish::Cancel => open || entry.blocks,
-                Wish::Retry => !left && !self.is_expunged(entry.delivery.event),
+                Wish::Retry | Wish::RetryOnce => !left && !self.is_expunged(entry.delivery.event),
             };
             if entry.delivery.tenant != tenant || !moves.filter.wants(&seen) || !possible {
                 continue;
             }
             recalls |= match moves.wish {
                 Wish::Cancel => self.cancel_quietly(now, *id, bite.at),
-                Wish::Retry => self.revive(now, *id, bite.at),
+                Wish::Retry => self.revive(now, (*id, Budget::Fresh), bite.at),
+                Wish::RetryOnce => self.revive(now, (*id, Budget::Once), bite.at),
                 Wish::Forget => self.forget_quietly(now, *id, bite.at),
             };
             ids.push(*id);
@@ -166,7 +169,7 @@ impl Oracle {
         &mut self,
         now: Timestamp,
         tenant: TenantId,
-        deed: &Redelivery,
+        (deed, budget): (&Redelivery, Budget),
         at: Timestamp,
     ) -> Option<(DeliveryId, bool)> {
         let event = self.events.get(&deed.event).filter(|event| event.tenant == tenant)?;
@@ -183,7 +186,7 @@ impl Oracle {
         let there = there.find(|entry| entry.delivery.subscription == deed.subscription);
         let Some(entry) = there else {
             let wanted = matches!(deed.status, ReplayStatus::All | ReplayStatus::Missed);
-            return wanted.then(|| (self.made_later(&event, deed, at), false));
+            return wanted.then(|| (self.made_later(&event, (deed, budget), at), false));
         };
         let (id, state) = (entry.delivery.id, entry.delivery.state);
         // What was cancelled before its time is not tried before it.
@@ -197,14 +200,14 @@ impl Oracle {
             ReplayStatus::Delivered => state == DeliveryState::Delivered,
             ReplayStatus::Missed => false,
         };
-        again.then(|| (id, self.revive(now, id, at)))
+        again.then(|| (id, self.revive(now, (id, budget), at)))
     }
 
     /// One that is made comes last in its lane, and its age begins now.
     fn made_later(
         &mut self,
         event: &posthorn_domain::Event,
-        deed: &Redelivery,
+        (deed, budget): (&Redelivery, Budget),
         at: Timestamp,
     ) -> DeliveryId {
         self.seq += 1;
@@ -227,6 +230,7 @@ impl Oracle {
             due_at,
             attempts: 0,
             budget_base: 0,
+            budget,
             budget_began: at,
             revival: 0,
             created_at: event.accepted_at,
@@ -251,7 +255,7 @@ impl Oracle {
         let gone = leaving
             || match &job.work {
                 JobWork::Replay { subscription: Some(subscription), .. } => deleted(subscription),
-                JobWork::Deliver { event, subscription } => {
+                JobWork::Deliver { event, subscription, .. } => {
                     let there = self.events.contains_key(event) && !self.is_expunged(*event);
                     !there || deleted(subscription)
                 }
@@ -272,7 +276,8 @@ impl Oracle {
     /// changed the catalog meanwhile.
     fn all_is_there(&mut self, now: Timestamp, id: JobId) {
         let Some(Known { job, catalog, before, .. }) = self.jobs.get(&id) else { return };
-        let JobWork::Replay { subscription: Some(subscription), events, status } = &job.work else {
+        let JobWork::Replay { subscription: Some(subscription), events, status, .. } = &job.work
+        else {
             return;
         };
         let sure = self.tenants.get(&job.tenant) == catalog.as_ref();

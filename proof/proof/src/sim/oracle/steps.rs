@@ -4,7 +4,7 @@ use posthorn_domain::policy::{
     Gone, Jitter, MaxAge, OnClosed, OnExhausted, OnPermanent, Policy, Schedule,
 };
 use posthorn_domain::{
-    Attempt, CancelReason, DeadReason, Delivery, DeliveryState, FailureCode, Timestamp,
+    Attempt, Budget, CancelReason, DeadReason, Delivery, DeliveryState, FailureCode, Timestamp,
 };
 use posthorn_store::Record;
 
@@ -94,7 +94,11 @@ impl Oracle {
             return;
         }
         if status == 410 && policy.permanent.gone == Gone::Disable {
-            self.expect(step.state == DeliveryState::Pending, Invariant::I3, now, || {
+            let wanted = match delivery.budget {
+                Budget::Fresh => DeliveryState::Pending,
+                Budget::Once => DeliveryState::Dead(DeadReason::Exhausted),
+            };
+            self.expect(step.state == wanted, Invariant::I3, now, || {
                 format!("410 for {} must keep it pending, not {step:?}", delivery.id)
             });
             return;
@@ -132,7 +136,8 @@ impl Oracle {
         let least = asked.map_or(from, |asked| from.max(asked.min(cap)));
         let most = asked.map_or(to, |asked| to.max(asked.min(cap)));
         let (least, most) = (after(record.at, least), after(record.at, most));
-        let spent = schedule.max_attempts.is_some_and(|max| done >= max);
+        let once = delivery.budget == Budget::Once;
+        let spent = once || schedule.max_attempts.is_some_and(|max| done >= max);
         let (first, last) = self.limits_of_age(delivery, policy, record.at);
         let must_expire = !spent && last.is_some_and(|limit| least > limit);
         let may_expire = !spent && first.is_some_and(|limit| most > limit);
@@ -157,13 +162,14 @@ impl Oracle {
                     DeadReason::Expired => may_expire,
                     DeadReason::Permanent | DeadReason::Gate => false,
                 };
-                let kept = policy.on_exhausted != OnExhausted::Drop;
+                let kept = once || policy.on_exhausted != OnExhausted::Drop;
                 self.expect(right && kept, Invariant::I10, now, || {
                     format!("{} died of {reason:?} after {done} attempts", delivery.id)
                 });
             }
             DeliveryState::Cancelled(CancelReason::Dropped) => {
-                let right = policy.on_exhausted == OnExhausted::Drop && (spent || may_expire);
+                let drops = policy.on_exhausted == OnExhausted::Drop && !once;
+                let right = drops && (spent || may_expire);
                 self.expect(right, Invariant::I10, now, || {
                     format!("{} was dropped after {done} attempts", delivery.id)
                 });

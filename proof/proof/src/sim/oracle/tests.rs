@@ -8,9 +8,9 @@ use bytes::Bytes;
 use posthorn_domain::delivery::{Step, SubscriptionEffect};
 use posthorn_domain::policy::{Backoff, Jitter, OrderScope, Policy, profiles};
 use posthorn_domain::{
-    Attempt, CatalogVersion, DeadReason, DeliveryId, DeliveryState, Destination, Epoch, Event,
-    EventId, EventType, Fence, Filter, Lane, NodeId, ProfileName, Shard, Span, Stops, Subscription,
-    SubscriptionId, SubscriptionStatus, TenantId, Timestamp, TopicName,
+    Attempt, Budget, CatalogVersion, DeadReason, DeliveryId, DeliveryState, Destination, Epoch,
+    Event, EventId, EventType, Fence, Filter, Lane, NodeId, ProfileName, Shard, Span, Stops,
+    Subscription, SubscriptionId, SubscriptionStatus, TenantId, Timestamp, TopicName,
 };
 use posthorn_engine::Published;
 use posthorn_sealing::vault::{Vault, VaultKey};
@@ -86,6 +86,7 @@ impl Scene {
             name: None,
             description: String::new(),
             labels: posthorn_domain::Labels::default(),
+            metadata: posthorn_domain::Metadata::default(),
             destination: Destination::Webhook { url: "https://r/0/v0".to_owned() },
             filter: Filter::everything(),
             profile,
@@ -496,7 +497,13 @@ fn what_comes_back_goes_first_and_nobody_may_overtake_it() {
     scene.check(&[]);
     // The second is at the head, and has to wait when the first comes back.
     let answer = Ok(moved(&scene, 1, None, false));
-    scene.oracle.retried(at(76_000), TenantId::DEFAULT, delivery(1), at(76_000), &answer);
+    scene.oracle.retried(
+        at(76_000),
+        TenantId::DEFAULT,
+        (delivery(1), Budget::Fresh),
+        at(76_000),
+        &answer,
+    );
     scene.check(&[Invariant::I12]);
     assert!(scene.oracle.deliveries[&delivery(2)].delivery.is_parked());
     assert_eq!(scene.oracle.deliveries[&delivery(1)].delivery.due_at, at(76_000));

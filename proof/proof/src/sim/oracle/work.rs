@@ -208,6 +208,7 @@ impl Oracle {
             && row.attempts == mine.attempts
             && row.due_at == mine.due_at
             && row.budget_base == mine.budget_base
+            && row.budget == mine.budget
             && row.lane == mine.lane
             && row.revival == mine.revival
             && row.seq == mine.seq;
