@@ -68,8 +68,11 @@ mod tests {
     #[test]
     fn each_signature_is_told_with_its_header_and_what_is_signed() {
         let secret = SecretName::new("signing").expect("a name");
-        let auth =
-            Auth::StandardWebhooks { secret: secret.clone(), headers: SignatureHeaders::Svix };
+        let auth = Auth::StandardWebhooks {
+            secret: secret.clone(),
+            headers: SignatureHeaders::Svix,
+            ids: Default::default(),
+        };
         let told = sentences(&[Auth::Bearer { secret: secret.clone() }, auth]).join(" ");
         assert!(told.contains("The header svix-signature has"), "{told}");
         assert!(

@@ -30,6 +30,11 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// refused.
     fn home(&self) -> Option<Home<'_>>;
 
+    /// What stands before all its paths, with the key of the configuration that says so. Two dialects cannot have the same.
+    fn prefix(&self) -> Option<(&'static str, &str)> {
+        None
+    }
+
     /// URLs that it asks by itself, each with the key of the configuration it comes from.
     fn asks(&self) -> Vec<(&'static str, &str)> {
         Vec::new()
@@ -114,6 +119,8 @@ pub struct Around<'a> {
     pub body_bytes: usize,
     /// The tenant of `callbacks`.
     pub callbacks_tenant: String,
+    /// Where the portal is that links lead to, if that was said.
+    pub portal_url: Option<String>,
     /// The profile that callbacks have, when there are any.
     pub callbacks_profile: Option<&'static str>,
     /// All policies by name.

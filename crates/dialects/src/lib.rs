@@ -12,6 +12,7 @@ mod dialect;
 mod document;
 pub mod efgs;
 pub mod notificaties;
+mod svix;
 
 use serde::{Deserialize, Deserializer, de::Error};
 
@@ -19,13 +20,14 @@ pub use dialect::{Around, Dialect, Home, Services, Settings, StartError, Started
 
 /// All dialects that the configuration turns on. This is the list: a new one is a folder and a line here.
 ///
-/// Of the five systems, the two others need no wire API of their own: PCA Hub is a profile
+/// Of the six systems, the two others need no wire API of their own: PCA Hub is a profile
 /// (`posthorn_domain::policy::profiles`), and Web Push is the crate `push-node`.
 pub fn configured(settings: &mut impl Settings, around: &mut Around<'_>) -> Vec<Box<dyn Dialect>> {
     let all = [
         efgs::configured(settings, around),
         cedros::configured(settings, around),
         notificaties::configured(settings, around),
+        svix::configured(settings, around),
     ];
     all.into_iter().flatten().collect()
 }

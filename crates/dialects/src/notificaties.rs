@@ -200,6 +200,10 @@ impl Dialect for Notificaties {
         Some(Home { key: "dialects.notificaties.tenant", tenant, profile: profile.as_str() })
     }
 
+    fn prefix(&self) -> Option<(&'static str, &str)> {
+        Some(("dialects.notificaties.prefix", &self.options.prefix))
+    }
+
     fn asks(&self) -> Vec<(&'static str, &str)> {
         let api = &self.options.authorizations;
         let asked = api.is_asked().then_some(api.url.as_str());

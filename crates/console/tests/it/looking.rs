@@ -191,6 +191,7 @@ async fn the_navigation_leads_to_pages_that_open() {
         external_id: None,
         metadata: posthorn_domain::Metadata::default(),
         deliveries_per_second: None,
+        ..NewTenant::default()
     };
     site.engine.create_tenant_in(new).await.unwrap();
     let whole = check_navigation(&realm, "/console/event-types").await;

@@ -22,6 +22,7 @@ async fn stored_markup_is_shown_and_never_done() {
         metadata: Metadata::try_from(BTreeMap::from([(MARKUP.to_owned(), MARKUP.to_owned())]))
             .unwrap(),
         deliveries_per_second: None,
+        ..NewTenant::default()
     };
     let shop = engine.create_tenant_in(shop).await.unwrap().id;
     for bound in [Bound::Tenant(shop), Bound::Tenant(site.acme)] {

@@ -2,7 +2,7 @@
 //! for one.
 
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::events::show_attempts;
 use super::finding::{self, Outcome, Part, Period};
@@ -95,7 +95,14 @@ pub enum Command {
     },
     /// Try a delivery now, ended or waiting, with a fresh budget; or, with conditions in place of an id, all that ended and match,
     /// at a pace (dead letters, unless --state says otherwise)
-    Retry(Many),
+    Retry {
+        /// Which, and at which pace.
+        #[command(flatten)]
+        what: Many,
+        /// One attempt for one that has ended; no other follows when it fails
+        #[arg(long, requires = "id")]
+        once: bool,
+    },
     /// Give up a delivery that has not ended; or, with conditions in place of an id, all that match, at a pace
     Cancel(Many),
     /// Remove a delivery with its attempts for good, or all that match, at a pace; what has not ended is cancelled
@@ -206,7 +213,17 @@ pub enum DeadLetters {
         id: String,
     },
     /// Try one again, with a fresh budget
-    Retry(Id),
+    Retry(Again),
+}
+
+/// What is tried again, and how often.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Again {
+    /// Its id, dlv_…
+    id: String,
+    /// One attempt for one that has ended; no other follows when it fails
+    #[arg(long)]
+    once: bool,
 }
 
 /// Runs `deliveries`.
@@ -239,12 +256,14 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
         Command::Request { id, rebuild } => {
             looking::request(context, &DELIVERIES.at(id), *rebuild).await
         }
-        Command::Retry(Many { id: Some(id), .. }) => act(context, &DELIVERIES, id, "retry").await,
+        Command::Retry { what: Many { id: Some(id), .. }, once } => {
+            retry(context, &DELIVERIES, id, *once).await
+        }
         Command::Cancel(Many { id: Some(id), .. }) => act(context, &DELIVERIES, id, "cancel").await,
         Command::Forget(Many { id: Some(id), .. }) => {
             DELIVERIES.delete(context, id, "forgot").await
         }
-        Command::Retry(many) => jobs::bulk(context, "retry", many.body(), many.pace).await,
+        Command::Retry { what, .. } => jobs::bulk(context, "retry", what.body(), what.pace).await,
         Command::Cancel(many) => jobs::bulk(context, "cancel", many.body(), many.pace).await,
         Command::Forget(many) => jobs::bulk(context, "forget", many.body(), many.pace).await,
         Command::Expunge { id, attempt } => {
@@ -264,7 +283,7 @@ pub async fn run_dead_letters(context: &Context, command: &DeadLetters) -> anyho
             list(context, &DEAD_LETTERS, &query, *limit).await
         }
         DeadLetters::Show { id } => show(context, &DEAD_LETTERS, id).await,
-        DeadLetters::Retry(Id { id }) => act(context, &DEAD_LETTERS, id, "retry").await,
+        DeadLetters::Retry(Again { id, once }) => retry(context, &DEAD_LETTERS, id, *once).await,
     }
 }
 
@@ -316,6 +335,15 @@ fn show_whole(context: &Context, noun: &Noun, delivery: &Value) -> anyhow::Resul
     }
     terminal::data("")?;
     show_attempts(delivery)
+}
+
+async fn retry(context: &Context, noun: &Noun, id: &str, once: bool) -> anyhow::Result<()> {
+    if !once {
+        return act(context, noun, id, "retry").await;
+    }
+    let call = Call::new(Method::POST, format!("{}/retry", noun.at(id)));
+    let call = call.body(json!({"once": true}).to_string());
+    context.show_one(&context.client.call(call).await?.json()?, noun.fields)
 }
 
 async fn act(context: &Context, noun: &Noun, id: &str, verb: &str) -> anyhow::Result<()> {

@@ -21,8 +21,8 @@ use push::PushFields;
 const SUBSCRIPTIONS: Noun = Noun {
     path: "subscriptions",
     columns: "ID id, STATUS status, NAME name, URL url",
-    fields: "id name url destination description labels status status_reason waiting failing_since \
-             profile policy filter version signing_secret public_keys created_at updated_at",
+    fields: "id name url destination description labels metadata status status_reason waiting \
+             failing_since profile policy filter version signing_secret public_keys created_at updated_at",
 };
 
 /// Which one.
@@ -147,6 +147,9 @@ pub struct Fields {
     /// Something to remember; may be repeated, and replaces all there were
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_pair)]
     labels: Vec<(String, String)>,
+    /// Something of your own to keep with it; may be repeated, and replaces all there was
+    #[arg(long = "metadata", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    metadata: Vec<(String, String)>,
     /// A secret, as VALUE for `signing` or NAME=VALUE; may be repeated
     #[arg(long = "secret", value_name = "[NAME=]VALUE", value_parser = parse_secret)]
     secrets: Vec<(String, String)>,
@@ -170,7 +173,7 @@ impl Fields {
         };
         let mut body = given(json!({
             "profile": self.profile, "name": self.name, "description": self.description,
-            "labels": pairs(self.labels), "secrets": pairs(self.secrets),
+            "labels": pairs(self.labels), "metadata": pairs(self.metadata), "secrets": pairs(self.secrets),
         }));
         if let Some(filter) = &self.filter {
             body["filter"] = read_json("the filter", filter)?;

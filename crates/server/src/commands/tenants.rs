@@ -14,7 +14,7 @@ use crate::exit::{Code, Failure};
 const TENANTS: Noun = Noun {
     path: "tenants",
     columns: "ID id, NAME name, REALM realm, EXTERNAL external_id, AGE since:created_at",
-    fields: "id name realm external_id metadata deliveries_per_second created_at deleting_since",
+    fields: "id name realm external_id metadata labels deliveries_per_second created_at deleting_since",
 };
 
 /// What is shown of a deletion.
@@ -92,6 +92,9 @@ pub struct Fields {
     /// Something to remember; may be repeated, and replaces all there were
     #[arg(long = "metadata", value_name = "NAME=VALUE", value_parser = parse_pair)]
     metadata: Vec<(String, String)>,
+    /// A label; may be repeated, and replaces all there were
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    labels: Vec<(String, String)>,
     /// Attempts that all its subscriptions together may begin in a second, on each node
     #[arg(long, value_name = "NUMBER")]
     deliveries_per_second: Option<u32>,
@@ -99,10 +102,13 @@ pub struct Fields {
 
 impl Fields {
     fn body(&self) -> Value {
-        let metadata: BTreeMap<_, _> = self.metadata.iter().cloned().collect();
+        let pairs = |list: &[(String, String)]| -> Option<BTreeMap<_, _>> {
+            (!list.is_empty()).then(|| list.iter().cloned().collect())
+        };
         given(json!({
             "external_id": self.external_id,
-            "metadata": (!metadata.is_empty()).then_some(metadata),
+            "metadata": pairs(&self.metadata),
+            "labels": pairs(&self.labels),
             "deliveries_per_second": self.deliveries_per_second,
         }))
     }

@@ -17,12 +17,13 @@ use super::{ConfigError, SecretFile, steps};
 
 /// Keys whose values are kept elsewhere; a star is any name or number. What is there is read into the place
 /// of the reference, before anybody reads the section.
-const KEPT_ELSEWHERE: [(&str, Kept); 12] = [
+const KEPT_ELSEWHERE: [(&str, Kept); 13] = [
     ("store.url", Kept::ReferenceOrText),
     ("egress.extra_roots", Kept::Path),
     ("egress.proxies.*.password", Kept::Reference),
     ("dialects.notificaties.credentials.*.secret", Kept::ReferenceOrText),
     ("dialects.notificaties.authorizations.secret", Kept::Reference),
+    ("dialects.svix.jwt_secret", Kept::Reference),
     ("push.endpoint_keys", Kept::Reference),
     ("push.internal.key", Kept::Reference),
     ("keys.bootstrap", Kept::Reference),

@@ -209,6 +209,7 @@ fn every_key_is_read_by_somebody() {
             "egress.proxies",
             "telemetry.otlp.headers",
             "telemetry.otlp.resource",
+            "dialects.svix.organisations",
         ]
         .contains(&key.as_str())
         {

@@ -28,6 +28,7 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
         ..read.at("engine")
     };
     let (callbacks, tenant) = callbacks::build(read, &store);
+    let portal: super::Portal = read.at("portal");
     let dialects = posthorn_dialects::configured(
         read,
         &mut Around {
@@ -36,6 +37,7 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
             proxies: &server.identity.proxies,
             body_bytes: server.body_max,
             callbacks_tenant: tenant,
+            portal_url: portal.public_url.clone(),
             callbacks_profile: callbacks.as_ref().map(|_| posthorn_notifier::PROFILE),
             profiles: &mut engine.profiles,
         },
@@ -53,7 +55,7 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
         log: read.at("log"),
         telemetry: read.at("telemetry"),
         console: console::build(read),
-        portal: read.at("portal"),
+        portal,
         portal_pages: read.at("portal"),
         dialects,
         server,
@@ -160,5 +162,20 @@ fn check_systems(read: &mut Reading<'_>, config: &Config) {
         let profiles = &config.engine.profiles;
         let policy = profiles.iter().find(|(name, _)| name.as_str() == profile).map(|(_, it)| it);
         proxies::check_tenant(read, &config.engine.proxies, policy, tenant);
+    }
+    let mut prefixes: Vec<&str> = Vec::new();
+    for (key, prefix) in config.dialects.iter().filter_map(|dialect| dialect.prefix()) {
+        let below = |other: &&str| {
+            let inside = |path: &str, outer: &str| {
+                path.strip_prefix(outer)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            inside(prefix, other) || inside(other, prefix)
+        };
+        let problem = format!(
+            "another system is served below `{prefix}` already; give one of them another prefix"
+        );
+        read.require(!prefixes.iter().any(below), key, problem);
+        prefixes.push(prefix);
     }
 }

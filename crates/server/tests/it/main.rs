@@ -73,6 +73,7 @@ mod sessions;
 mod snippets;
 mod source_address;
 mod store_faults;
+mod svix;
 mod tenants;
 mod tls;
 mod token_canary;
