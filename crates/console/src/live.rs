@@ -261,11 +261,11 @@ pub(crate) async fn server(visit: Arc<Visit>) -> Answer {
 pub(crate) async fn tenant(visit: Arc<Visit>) -> Answer {
     let about = About::read(visit.query.get("of").unwrap_or_default());
     let tenant = visit.tenant()?.id;
-    let tail = visit.engine().tail(tenant, None).await?;
+    let tail = visit.engine().changes(tenant, None).await?;
     let mark = Mark::of_listener(&visit);
     let before = mark.and_then(|mark| mark.log).filter(|log| *log != tail.cursor());
     let missed = match before {
-        Some(log) => Some(Box::new(visit.engine().tail(tenant, Some(log)).await?)),
+        Some(log) => Some(Box::new(visit.engine().changes(tenant, Some(log)).await?)),
         None => None,
     };
     let changed = match mark {
@@ -306,14 +306,15 @@ async fn open(visit: Arc<Visit>, about: About, source: Source, since: Since) -> 
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let now = Instant::now();
+    let gap = if about == About::Server { SERVER_GAP } else { GAP };
     let following = Following {
-        gap: if about == About::Server { SERVER_GAP } else { GAP },
+        gap,
         step: Step::Greet,
         changed: since.changed,
         missed: since.missed,
         spoke: now,
-        // What happened before is told at once.
-        told: now.checked_sub(SERVER_GAP).unwrap_or(now),
+        // What happened before is told at once, where few listen: a page has just been made for this tab.
+        told: now.checked_sub(gap).unwrap_or(now),
         ends: now + LIFE,
         visit,
         about,

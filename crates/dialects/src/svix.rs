@@ -27,6 +27,7 @@ mod health;
 mod id;
 mod message;
 mod once;
+mod operational;
 mod page;
 mod portal;
 mod replay;

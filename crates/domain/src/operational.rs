@@ -113,6 +113,27 @@ impl OperationalType {
         }
     }
 
+    /// What the Svix API calls it, where it has it.
+    pub const fn svix_name(self) -> Option<&'static str> {
+        match self {
+            Self::SubscriptionCreated => Some("endpoint.created"),
+            Self::SubscriptionUpdated => Some("endpoint.updated"),
+            Self::SubscriptionDeleted => Some("endpoint.deleted"),
+            Self::SubscriptionDisabled => Some("endpoint.disabled"),
+            Self::DeliveryFailing => Some("message.attempt.failing"),
+            Self::DeliveryDead => Some("message.attempt.exhausted"),
+            Self::DeliveryRecovered => Some("message.attempt.recovered"),
+            Self::JobFinished => Some("background_task.finished"),
+            Self::SubscriptionFailing
+            | Self::SubscriptionRecovered
+            | Self::CertificateExpiring
+            | Self::QuotaNear
+            | Self::DiskNearFull
+            | Self::NodeLost
+            | Self::AuditRecorded => None,
+        }
+    }
+
     /// The same as events have it.
     pub fn event_type(self) -> EventType {
         EventType::new(self.as_str()).expect("the constants are proper types")

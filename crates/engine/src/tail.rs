@@ -6,13 +6,16 @@
 //! what it missed, and is told how much. One that comes back with a [`TailCursor`] first reads by itself what
 //! came since ([`catch_up`]), of the last day, and then joins the others exactly where that ends.
 //!
+//! Some only want to know that something happened ([`Engine::changes`]). While nobody else listens, little is read for them: where much
+//! happens, they are told so once a second, and what it was is passed over.
+//!
 //! What is told has no payloads, responses or requests in it: they may be large, and can be asked for.
 
 mod catch_up;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use posthorn_domain::{Event, Span, TenantId, Timestamp};
@@ -36,6 +39,8 @@ const PAGE: usize = 100;
 const POLL: Duration = Duration::from_secs(1);
 /// How long commits are gathered before it is looked.
 const GATHER: Duration = Duration::from_millis(50);
+/// How often those are told of much who only want to know that something happened.
+const MUCH: Duration = Duration::from_secs(1);
 /// How far back a listener may begin.
 const RESUME_MAX: Span = Span::from_secs(24 * 60 * 60);
 /// Listeners that may wait for the follower at once.
@@ -73,36 +78,49 @@ pub enum Heard {
     Skipped(u64),
     /// It was away for long: what is older was passed over.
     TooOld(Timestamp),
+    /// So much happened on the server that it was passed over; only those who want no more than to know that hear this.
+    Much,
 }
 
-/// An item on its way, with its place in its log.
+/// What is on its way to listeners.
 #[derive(Clone, Debug)]
-struct Told {
-    place: LogPlace,
-    item: Arc<TailItem>,
+enum Told {
+    /// An item with its place in its log.
+    Item(LogPlace, Arc<TailItem>),
+    /// So much that nobody has looked at it, up to here.
+    Much(TailCursor),
 }
 
 impl Told {
     fn event(found: FollowedItem<EventLine>) -> Self {
         let FollowedItem { place, item: EventLine { event, payload_bytes }, .. } = found;
-        Self { place, item: Arc::new(TailItem::Event { event, payload_bytes }) }
+        Self::Item(place, Arc::new(TailItem::Event { event, payload_bytes }))
     }
 
     fn attempt(found: FollowedItem<AttemptMade>) -> Self {
-        Self { place: found.place, item: Arc::new(TailItem::Attempt(found.item)) }
+        Self::Item(found.place, Arc::new(TailItem::Attempt(found.item)))
     }
 }
 
 impl TailCursor {
-    /// Moves on to an item; false when it is behind already.
-    fn pass(&mut self, told: &Told) -> bool {
-        let place = match *told.item {
+    /// Moves on; what is heard there, or nothing when that is behind already.
+    fn pass(&mut self, told: Told) -> Option<Heard> {
+        let (at, item) = match told {
+            Told::Item(at, item) => (at, item),
+            Told::Much(end) => {
+                let is_new = end.events > self.events || end.attempts > self.attempts;
+                self.events = self.events.max(end.events);
+                self.attempts = self.attempts.max(end.attempts);
+                return is_new.then_some(Heard::Much);
+            }
+        };
+        let place = match *item {
             TailItem::Event { .. } => &mut self.events,
             TailItem::Attempt(_) => &mut self.attempts,
         };
-        let is_new = told.place > *place;
-        *place = told.place.max(*place);
-        is_new
+        let is_new = at > *place;
+        *place = at.max(*place);
+        is_new.then_some(Heard::Item(item))
     }
 }
 
@@ -114,6 +132,24 @@ pub(crate) struct Hints {
     some: Notify,
     /// How often something was committed here.
     commits: AtomicU64,
+    /// Listeners who want to hear everything.
+    thorough: AtomicUsize,
+}
+
+/// One of those who want to hear everything, as long as it listens.
+struct Thorough(Arc<Hints>);
+
+impl Thorough {
+    fn new(hints: &Arc<Hints>) -> Self {
+        hints.thorough.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(hints))
+    }
+}
+
+impl Drop for Thorough {
+    fn drop(&mut self) {
+        self.0.thorough.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Hints {
@@ -172,6 +208,19 @@ impl Follower {
                 continue;
             };
             match read(&*self.store, &channels, at).await {
+                Ok(true) if self.hints.thorough.load(Ordering::Relaxed) == 0 => {
+                    self.pass_over(&channels, at).await;
+                    let much = tokio::time::sleep(MUCH);
+                    tokio::select! {
+                        biased;
+                        join = self.joins.recv() => match join {
+                            Some(join) => self.join(join, &mut channels, &mut standing).await,
+                            None => return,
+                        },
+                        () = much => {}
+                    }
+                    continue;
+                }
                 Ok(true) => {
                     // Others want to join in between.
                     while let Ok(join) = self.joins.try_recv() {
@@ -194,6 +243,25 @@ impl Follower {
                 () = self.hints.some.notified() => tokio::time::sleep(GATHER).await,
                 () = tokio::time::sleep(POLL) => {}
             }
+        }
+    }
+
+    /// Goes to the end of the log, and tells all that something happened: to whom, nobody has looked.
+    async fn pass_over(
+        &self,
+        channels: &BTreeMap<TenantId, broadcast::Sender<Told>>,
+        at: &mut Standing,
+    ) {
+        match end(&*self.store).await {
+            Ok(cursor) => *at = Standing { cursor, held: None },
+            // It goes on where it was.
+            Err(e) => {
+                ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "tail").increment(1);
+                warn!(error = %chain(&e), "the log could not be followed; retrying soon");
+            }
+        }
+        for channel in channels.values() {
+            let _ = channel.send(Told::Much(at.cursor));
         }
     }
 
@@ -289,6 +357,7 @@ pub struct Tail {
     too_old: Option<Timestamp>,
     /// What it has read of that.
     read: VecDeque<Told>,
+    _thorough: Option<Thorough>,
 }
 
 impl Tail {
@@ -304,8 +373,8 @@ impl Tail {
                 return Ok(Some(Heard::TooOld(since)));
             }
             if let Some(told) = self.read.pop_front() {
-                if self.cursor.pass(&told) {
-                    return Ok(Some(Heard::Item(told.item)));
+                if let Some(heard) = self.cursor.pass(told) {
+                    return Ok(Some(heard));
                 }
                 continue;
             }
@@ -314,8 +383,11 @@ impl Tail {
                 continue;
             }
             match self.channel.recv().await {
-                Ok(told) if self.cursor.pass(&told) => return Ok(Some(Heard::Item(told.item))),
-                Ok(_) => {}
+                Ok(told) => {
+                    if let Some(heard) = self.cursor.pass(told) {
+                        return Ok(Some(heard));
+                    }
+                }
                 Err(broadcast::error::RecvError::Lagged(missed)) => {
                     return Ok(Some(Heard::Skipped(missed)));
                 }
@@ -327,13 +399,13 @@ impl Tail {
     /// What happened already, if anything.
     pub fn try_next(&mut self) -> Option<Heard> {
         if let Some(told) = self.read.pop_front() {
-            return self.cursor.pass(&told).then(|| Heard::Item(told.item));
+            return self.cursor.pass(told);
         }
         if self.behind {
             return None;
         }
         match self.channel.try_recv() {
-            Ok(told) => self.cursor.pass(&told).then(|| Heard::Item(told.item)),
+            Ok(told) => self.cursor.pass(told),
             Err(broadcast::error::TryRecvError::Lagged(missed)) => Some(Heard::Skipped(missed)),
             Err(_) => None,
         }
@@ -404,6 +476,23 @@ impl Engine {
     /// Events and attempts of a tenant as they happen, on whichever node: from now on, or from where an
     /// earlier listener stood, of the last day.
     pub async fn tail(&self, tenant: TenantId, from: Option<TailCursor>) -> Result<Tail> {
+        // Before it joins: what comes after that is read for it.
+        let thorough = Thorough::new(&self.inner.hints);
+        self.listen(tenant, from, Some(thorough)).await
+    }
+
+    /// The same for somebody who only wants to know that something happened, and costs next to nothing where much does
+    /// ([`Heard::Much`]).
+    pub async fn changes(&self, tenant: TenantId, from: Option<TailCursor>) -> Result<Tail> {
+        self.listen(tenant, from, None).await
+    }
+
+    async fn listen(
+        &self,
+        tenant: TenantId,
+        from: Option<TailCursor>,
+        thorough: Option<Thorough>,
+    ) -> Result<Tail> {
         let gone = || Error::Busy("it is stopping");
         let (reply, joined) = oneshot::channel();
         let join = Join { tenant, reply };
@@ -421,6 +510,7 @@ impl Engine {
             held: None,
             too_old: None,
             read: VecDeque::new(),
+            _thorough: thorough,
         })
     }
 }

@@ -112,7 +112,7 @@ impl Teller {
         let mut attributes = fact.attributes.clone();
         let mut payload = &fact.payload;
         if tenant == TenantId::SYSTEM {
-            attributes.extend(fact.tenant.map(|of| ("tenant".to_owned(), of.to_string())));
+            attributes.extend(fact.tenant.into_iter().flat_map(|of| self.whose(of)));
             payload = fact.for_operators.as_ref().unwrap_or(payload);
         }
         Event {
@@ -131,6 +131,18 @@ impl Teller {
             expunged_at: None,
             trace: None,
         }
+    }
+
+    /// What operators filter by, of the tenant that something is about.
+    fn whose(&self, tenant: TenantId) -> Vec<(String, String)> {
+        let mut whose = vec![("tenant".to_owned(), tenant.to_string())];
+        // One that is being deleted may be gone already.
+        if let Ok(known) = self.catalog.tenant(tenant) {
+            whose.push(("realm".to_owned(), known.realm.to_string()));
+            let own = known.external_id.map(|own| ("external_id".to_owned(), own.to_string()));
+            whose.extend(own);
+        }
+        whose
     }
 
     /// Matches an event on the spot: its payload is next to nothing.

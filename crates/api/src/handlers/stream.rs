@@ -288,6 +288,8 @@ impl Following {
         let (name, data) = match heard {
             Heard::Skipped(count) => ("skipped", serde_json::to_string(&Skipped::Count(*count))),
             Heard::TooOld(since) => ("skipped", serde_json::to_string(&Skipped::OlderThan(*since))),
+            // Told to those only who do not want to hear everything.
+            Heard::Much => return,
             Heard::Item(item) if !self.wanted.wants(item) => return,
             Heard::Item(item) => match &**item {
                 TailItem::Event { event, payload_bytes } => {

@@ -22,7 +22,7 @@ use super::access::{self, Caller, FORMER_ID, Needs};
 use super::body::Object;
 use super::failure::Failure;
 use super::page::Query;
-use super::{Service, id, once, route};
+use super::{Service, id, once, operational, route};
 use crate::document;
 
 pub(super) type Answer = Result<Response, Failure>;
@@ -30,7 +30,8 @@ pub(super) type Answer = Result<Response, Failure>;
 /// Requests answered, by `dialect`, `operation` and `class`.
 const REQUESTS: &str = "posthorn_dialect_requests_total";
 /// What is counted: the first parts of paths.
-const OPERATIONS: [&str; 4] = ["app", "event-type", "auth", "background-task"];
+const OPERATIONS: [&str; 5] =
+    ["app", "event-type", "auth", "background-task", "operational-webhook"];
 /// How long a browser may remember what it may do, in seconds.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
@@ -134,6 +135,15 @@ pub(super) struct Call {
     _loan: Option<Loan>,
 }
 
+/// Whose endpoints a path is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose<'a> {
+    /// Those of the application that the path names.
+    Application(&'a str),
+    /// Those of the organisation itself, which is told what happens to all its applications.
+    Organisation,
+}
+
 /// Lets a request in, or not. Nothing of the body is read before.
 pub(super) async fn enter(
     service: &Service,
@@ -191,6 +201,26 @@ impl Call {
         });
         let is_one = |view: &Arc<SubscriptionView>| view.subscription.destination.url().is_some();
         found.filter(is_one).ok_or(Failure::NotFound)
+    }
+
+    /// The tenant that has these endpoints.
+    pub(super) fn home(&self, whose: Whose<'_>) -> Result<TenantId, Failure> {
+        match whose {
+            Whose::Application(app) => Ok(self.application(app)?.id),
+            Whose::Organisation => Ok(TenantId::SYSTEM),
+        }
+    }
+
+    /// The endpoint that a path names.
+    pub(super) fn endpoint_of(
+        &self,
+        whose: Whose<'_>,
+        text: &str,
+    ) -> Result<Arc<SubscriptionView>, Failure> {
+        match whose {
+            Whose::Application(app) => self.endpoint(self.application(app)?.id, text),
+            Whose::Organisation => operational::find(self, text),
+        }
     }
 
     /// Whether contents are to be shown, which they are unless somebody says no.

@@ -104,21 +104,26 @@ pub(super) fn get(call: &Call, app: &str, ep: &str) -> Answer {
 
 /// What somebody says about an endpoint.
 #[derive(Default)]
-struct Contents {
-    url: Option<String>,
-    uid: Option<Option<SubscriptionName>>,
-    description: Option<String>,
-    disabled: Option<bool>,
-    types: Option<Option<BTreeSet<String>>>,
-    channels: Option<Option<BTreeSet<String>>>,
-    rate: Option<Option<u64>>,
-    metadata: Option<Metadata>,
-    secret: Option<String>,
-    headers: Option<BTreeMap<String, String>>,
+pub(super) struct Contents {
+    pub(super) url: Option<String>,
+    pub(super) uid: Option<Option<String>>,
+    pub(super) description: Option<String>,
+    pub(super) disabled: Option<bool>,
+    pub(super) types: Option<Option<BTreeSet<String>>>,
+    pub(super) channels: Option<Option<BTreeSet<String>>>,
+    pub(super) rate: Option<Option<u64>>,
+    pub(super) metadata: Option<Metadata>,
+    pub(super) secret: Option<String>,
+    pub(super) headers: Option<BTreeMap<String, String>>,
 }
 
 impl Contents {
-    fn read(call: &Call, body: &mut Object, change: bool) -> Self {
+    /// `check` says what is wrong with the event types that are asked for.
+    pub(super) fn read(
+        body: &mut Object,
+        change: bool,
+        check: impl FnOnce(&BTreeSet<String>) -> Result<(), String>,
+    ) -> Self {
         let mut contents = Self::default();
         match body.text("url") {
             Given::Some(url) => contents.url = Some(read_url(body, url)),
@@ -130,7 +135,7 @@ impl Contents {
         contents.uid = body.text("uid").change().map(|uid| {
             let uid = uid?;
             match id::check_uid(&uid, id::ENDPOINT) {
-                Ok(()) => uid.parse().ok(),
+                Ok(()) => Some(uid),
                 Err(problem) => {
                     body.refuse("uid", problem);
                     None
@@ -140,7 +145,9 @@ impl Contents {
         contents.types = body.set("eventTypes", Some("filterTypes")).change().map(|types| {
             // An empty list is what some pages send for everything.
             let types = types.filter(|types| !types.is_empty())?;
-            check_types(call, body, &types);
+            if let Err(problem) = check(&types) {
+                body.refuse("eventTypes", problem);
+            }
             Some(types)
         });
         contents.channels = body.set("channels", None).change().map(|channels| {
@@ -173,6 +180,11 @@ impl Contents {
         contents
     }
 
+    /// As the name of a subscription: every uid fits.
+    fn name(&self) -> Option<Option<SubscriptionName>> {
+        self.uid.as_ref().map(|uid| uid.as_ref().and_then(|uid| uid.parse().ok()))
+    }
+
     fn filter(&self, call: &Call, old: &Wanted) -> posthorn_domain::Filter {
         let wanted = Wanted {
             types: self.types.clone().unwrap_or_else(|| old.types.clone()),
@@ -194,7 +206,7 @@ fn read_url(body: &mut Object, text: String) -> String {
 }
 
 /// Only types that the catalogue has can be asked for.
-fn check_types(call: &Call, body: &mut Object, types: &BTreeSet<String>) {
+fn check_types(call: &Call, types: &BTreeSet<String>) -> Result<(), String> {
     let catalog = call.service.engine.catalog();
     let known = |name: &&String| {
         let name = name.parse().ok();
@@ -202,9 +214,9 @@ fn check_types(call: &Call, body: &mut Object, types: &BTreeSet<String>) {
         found.is_some_and(|known| !known.archived)
     };
     let unknown: Vec<&str> = types.iter().filter(|name| !known(name)).map(String::as_str).collect();
-    if !unknown.is_empty() {
-        let problem = format!("these event types do not exist: {}", unknown.join(", "));
-        body.refuse("eventTypes", problem);
+    match unknown.is_empty() {
+        true => Ok(()),
+        false => Err(format!("these event types do not exist: {}", unknown.join(", "))),
     }
 }
 
@@ -221,12 +233,12 @@ pub(super) fn check_channels(channels: &BTreeSet<String>) -> Result<(), String> 
     Ok(())
 }
 
-fn named(name: &str) -> Result<SecretName, Failure> {
+pub(super) fn named(name: &str) -> Result<SecretName, Failure> {
     SecretName::new(name).map_err(|error| Failure::shape(error.to_string()))
 }
 
 /// What a policy is changed to: the rate, and headers with their secrets.
-fn with_rate(mut overrides: Value, rate: Option<u64>) -> Value {
+pub(super) fn with_rate(mut overrides: Value, rate: Option<u64>) -> Value {
     if !overrides.is_object() {
         overrides = json!({});
     }
@@ -252,7 +264,7 @@ fn conflict(error: Error) -> Failure {
 pub(super) async fn create(mut call: Call, app: &str, seed: Option<Seed>) -> Answer {
     let tenant = call.application(app)?;
     let mut body = call.object(tenant.id).await?;
-    let contents = Contents::read(&call, &mut body, false);
+    let contents = Contents::read(&mut body, false, |types| check_types(&call, types));
     body.done()?;
     let made = make(&call, &tenant, contents, seed).await?;
     Ok(json(StatusCode::CREATED, &view(&call, &made)))
@@ -279,7 +291,7 @@ async fn make(
     let drops = paused && call.service.options.disabled == Disabled::Drop;
     let (labels, filter) = shelve(&posthorn_domain::Labels::default(), filter, drops);
     let new = NewSubscription {
-        name: contents.uid.flatten(),
+        name: contents.name().flatten(),
         description: contents.description.unwrap_or_default(),
         labels,
         destination: DestinationInput::Webhook(contents.url.unwrap_or_default()),
@@ -322,7 +334,7 @@ fn shelve(
 pub(super) async fn put(mut call: Call, app: &str, ep: &str) -> Answer {
     let tenant = call.application(app)?;
     let mut body = call.object(tenant.id).await?;
-    let contents = Contents::read(&call, &mut body, false);
+    let contents = Contents::read(&mut body, false, |types| check_types(&call, types));
     body.done()?;
     match call.endpoint(tenant.id, ep) {
         Ok(_) => {
@@ -352,7 +364,7 @@ pub(super) async fn patch(mut call: Call, app: &str, ep: &str) -> Answer {
     let tenant = call.application(app)?;
     call.endpoint(tenant.id, ep)?;
     let mut body = call.object(tenant.id).await?;
-    let contents = Contents::read(&call, &mut body, true);
+    let contents = Contents::read(&mut body, true, |types| check_types(&call, types));
     body.done()?;
     ok(&view(&call, &*change(&call, &tenant, ep, &contents).await?))
 }
@@ -386,7 +398,7 @@ async fn change(
         }
         let url = contents.url.as_ref().filter(|url| own.destination.url() != Some(url));
         let change = SubscriptionChange {
-            name: contents.uid.clone(),
+            name: contents.name(),
             description: contents.description.clone(),
             labels: (labels != own.labels).then_some(labels),
             destination: url.map(|url| DestinationInput::Webhook(url.clone())),

@@ -5,10 +5,12 @@ use http::{Method, Request, StatusCode};
 use posthorn_domain::{Capability, Scope};
 
 use super::access::Needs;
+use super::call::Whose::{Application, Organisation};
 use super::call::{Answer, enter};
 use super::failure::Failure;
 use super::{
-    Service, application, attempt, endpoint, event_type, health, message, portal, replay, task,
+    Service, application, attempt, endpoint, event_type, health, message, operational, portal,
+    replay, task,
 };
 
 const READ: Needs = Needs::Organisation(Scope::Read);
@@ -21,13 +23,12 @@ const CHANGE: Needs = Needs::Application(Capability::ManageEndpoints);
 const RESEND: Needs = Needs::Application(Capability::Resend);
 
 /// What the whole API has and this one does not: the first parts of its paths, with a name for people.
-const ELSEWHERE: [(&[&str], &str); 9] = [
+const ELSEWHERE: [(&[&str], &str); 8] = [
     (&["stream"], "streams"),
     (&["connector"], "connectors"),
     (&["environment"], "export and import of environments"),
     (&["stats"], "statistics of usage"),
     (&["admin"], "administration over this API"),
-    (&["operational-webhook"], "operational webhooks over this API"),
     (&["ingest"], "ingestion"),
     (&["app", "*", "integration"], "integrations"),
     (&["app", "*", "autoconfig"], "automatic configuration"),
@@ -83,18 +84,19 @@ pub(super) async fn answer(service: Service, path: &[&str], request: Request<Bod
             endpoint::delete(enter(service, request, CHANGE).await?, app, ep).await
         }
         ["app", app, "endpoint", ep, "secret"] if get => {
-            endpoint::secret::get(&enter(service, request, SECRET).await?, app, ep).await
+            endpoint::secret::get(&enter(service, request, SECRET).await?, Application(app), ep)
+                .await
         }
         ["app", app, "endpoint", ep, "secret", "rotate"] if post => {
-            let act = |call, seed| endpoint::secret::rotate(call, app, ep, seed);
+            let act = |call, seed| endpoint::secret::rotate(call, Application(app), ep, seed);
             enter(service, request, ROTATE).await?.once(act).await
         }
         ["app", app, "endpoint", ep, "headers"] if get => {
-            endpoint::headers::get(&enter(service, request, VIEW).await?, app, ep)
+            endpoint::headers::get(&enter(service, request, VIEW).await?, Application(app), ep)
         }
         ["app", app, "endpoint", ep, "headers"] if put || patch => {
             let call = enter(service, request, CHANGE).await?;
-            endpoint::headers::change(call, app, ep, put).await
+            endpoint::headers::change(call, Application(app), ep, put).await
         }
         ["app", app, "endpoint", ep, "stats"] if get => {
             endpoint::stats::attempts(&enter(service, request, VIEW).await?, app, ep, true).await
@@ -195,20 +197,69 @@ pub(super) async fn answer(service: Service, path: &[&str], request: Request<Bod
         ["background-task", one] if get => {
             task::get(&enter(service, request, READ).await?, one).await
         }
+
+        ["operational-webhook", "endpoint", rest @ ..] => {
+            of_organisation(service, rest, &method, request).await
+        }
         path => {
             // A token comes first, also where there is nothing.
             enter(service, request, VIEW).await?;
             let elsewhere = ELSEWHERE.iter().find(|(with, _)| begins(path, with));
             Err(match elsewhere {
                 Some((_, what)) => Failure::not_implemented(what),
-                None if is_known(path) => Failure::Refused {
-                    status: StatusCode::METHOD_NOT_ALLOWED,
-                    code: "method_not_allowed",
-                    detail: format!("{method} is not allowed here."),
-                },
+                None if is_known(path) => not_allowed(&method),
                 None => Failure::NotFound,
             })
         }
+    }
+}
+
+/// The same for endpoints of the organisation itself.
+async fn of_organisation(
+    service: &Service,
+    path: &[&str],
+    method: &Method,
+    request: Request<Body>,
+) -> Answer {
+    let (get, post, put) =
+        (*method == Method::GET, *method == Method::POST, *method == Method::PUT);
+    let (patch, delete) = (*method == Method::PATCH, *method == Method::DELETE);
+    match path {
+        [] if get => operational::list(&enter(service, request, READ).await?),
+        [] if post => enter(service, request, MANAGE).await?.once(operational::create).await,
+        [ep] if get => operational::get(&enter(service, request, READ).await?, ep),
+        [ep] if put => operational::put(enter(service, request, MANAGE).await?, ep).await,
+        [ep] if delete => operational::delete(enter(service, request, MANAGE).await?, ep).await,
+        [ep, "secret"] if get => {
+            let call = enter(service, request, MANAGE).await?;
+            endpoint::secret::get(&call, Organisation, ep).await
+        }
+        [ep, "secret", "rotate"] if post => {
+            let act = |call, seed| endpoint::secret::rotate(call, Organisation, ep, seed);
+            enter(service, request, MANAGE).await?.once(act).await
+        }
+        [ep, "headers"] if get => {
+            endpoint::headers::get(&enter(service, request, READ).await?, Organisation, ep)
+        }
+        [ep, "headers"] if put || patch => {
+            let call = enter(service, request, MANAGE).await?;
+            endpoint::headers::change(call, Organisation, ep, put).await
+        }
+        path => {
+            enter(service, request, READ).await?;
+            Err(match path.len() {
+                0 | 1 => not_allowed(method),
+                _ => Failure::NotFound,
+            })
+        }
+    }
+}
+
+fn not_allowed(method: &Method) -> Failure {
+    Failure::Refused {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        code: "method_not_allowed",
+        detail: format!("{method} is not allowed here."),
     }
 }
 

@@ -76,6 +76,8 @@ pub enum Envelope {
     CloudeventsStructured,
     /// A CloudEvent in `ce-` headers; the payload is the body, byte for byte.
     CloudeventsBinary,
+    /// An operational event in the words of the Svix API. Other events go out as they are.
+    SvixOperational,
 }
 
 /// How the receiver is asked for permission when the subscription is saved.
@@ -250,8 +252,12 @@ impl RequestPolicy {
         if self.envelope != Envelope::None && self.body == BodySource::Empty {
             return refuse("request.envelope", "needs request.body to be payload");
         }
-        let decides =
-            matches!(self.envelope, Envelope::StandardWebhooks | Envelope::CloudeventsStructured);
+        let decides = matches!(
+            self.envelope,
+            Envelope::StandardWebhooks
+                | Envelope::CloudeventsStructured
+                | Envelope::SvixOperational
+        );
         if decides && self.content_type.is_some() {
             let problem = "must be absent with this request.envelope, which has its own";
             return refuse("request.content_type", problem);

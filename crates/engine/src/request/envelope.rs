@@ -1,6 +1,8 @@
 //! What a payload is wrapped in before it is sent, and what of the event stands in headers. Signatures come
 //! afterwards: they cover the body as it is sent.
 
+mod svix;
+
 use std::borrow::Cow;
 
 use base64::Engine as _;
@@ -39,6 +41,10 @@ pub(super) fn wrap<'e>(
     let event = &values.work.event;
     match shape.envelope {
         Envelope::None => Ok((form, body)),
+        Envelope::SvixOperational => match svix::operational(event) {
+            Some(told) => Ok((Cow::Borrowed("application/json"), told)),
+            None => Ok((form, body)),
+        },
         Envelope::StandardWebhooks => {
             Ok((Cow::Borrowed("application/json"), standard_webhooks(event, &form, &body)))
         }

@@ -79,6 +79,7 @@ impl Fact {
         fact.about("event", event.id.to_string());
         fact.about("event_type", event.event_type.to_string());
         fact.about("topic", event.topic.to_string());
+        fact.field("publisher_id", event.publisher_id.as_ref().map(ToString::to_string));
         fact.field("subscription_name", of.name.clone());
         fact.field("attempts", of.attempts);
         fact.field("status", of.last.and_then(|last| last.status));
@@ -164,6 +165,9 @@ impl Fact {
         fact.about("kind", kind.to_owned());
         fact.about("state", word(&job.state));
         fact.field("subscription", to.map(|to| to.to_string()));
+        if let JobWork::Replay { status, .. } = &job.work {
+            fact.field("status", word(status));
+        }
         fact.field("seen", job.seen);
         fact.field("done", job.done);
         fact.field("created_by", job.created_by.clone());

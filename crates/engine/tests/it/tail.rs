@@ -21,6 +21,7 @@ async fn events(tail: &mut Tail, count: usize) -> Vec<EventId> {
             }
             Some(Heard::Skipped(count)) => panic!("{count} were skipped"),
             Some(Heard::TooOld(since)) => panic!("what is older than {since} was skipped"),
+            Some(Heard::Much) => panic!("it wants to hear everything"),
             None => panic!("the stream ended"),
         }
     }
@@ -98,6 +99,33 @@ async fn a_listener_that_does_not_keep_up_is_told_what_it_missed() {
     let skipped = usize::try_from(count).expect("a number");
     assert!(skipped > 0 && skipped < 1_000, "{skipped}");
     assert_eq!(events(&mut tail, 1_000 - skipped).await, published[skipped..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_wants_to_know_that_something_happens_is_told_of_much_at_once() {
+    let (_house, engine) = House::open().await;
+    let mut changes = engine.changes(TENANT, None).await.expect("a listener");
+    for _ in 0..1_000 {
+        engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    }
+    rest(10).await;
+    let mut heard = Vec::new();
+    while let Some(next) = changes.try_next() {
+        heard.push(next);
+    }
+    let is_much = |heard: &Heard| matches!(heard, Heard::Much);
+    assert!(heard.iter().any(is_much), "{} items were read", heard.len());
+    assert!(heard.len() < 500, "{} items were read", heard.len());
+    // Then it stands at the end: what comes next is heard of again, and little is heard as it is.
+    let one = engine.publish(TENANT, publish("{}", None)).await.expect("accepted").id;
+    assert_eq!(events(&mut changes, 1).await, [one]);
+    // Somebody who wants to hear everything does, beside it.
+    let mut thorough = engine.tail(TENANT, None).await.expect("a tail");
+    let mut published = Vec::new();
+    for _ in 0..120 {
+        published.push(engine.publish(TENANT, publish("{}", None)).await.expect("accepted").id);
+    }
+    assert_eq!(events(&mut thorough, 120).await, published);
 }
 
 /// All that comes until nothing comes for long: events and attempts by their events.

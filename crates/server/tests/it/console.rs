@@ -19,15 +19,20 @@ const PACKAGES: [&str; 2] = ["playwright-core@1.65.0", "axe-core@4.14.0"];
 
 /// Where the packages are; installed once for all tests.
 pub(crate) fn packages() -> PathBuf {
+    install("browser", &PACKAGES)
+}
+
+/// A folder with packages, made by whoever needs them first.
+pub(crate) fn install(what: &str, packages: &[&str]) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let place = root.join(format!("browser-{}", PACKAGES.join("-").replace(['@', '.'], "_")));
+    let place = root.join(format!("{what}-{}", packages.join("-").replace(['@', '.'], "_")));
     if !place.join("node_modules").exists() {
-        let half = root.join(format!("browser-half-{}", std::process::id()));
+        let half = root.join(format!("{what}-half-{}", std::process::id()));
         std::fs::create_dir_all(&half).expect("a folder");
         let flags =
             ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--no-save"];
         let mut npm = Command::new("npm");
-        npm.arg("install").args(flags).arg("--prefix").arg(&half).args(PACKAGES);
+        npm.arg("install").args(flags).arg("--prefix").arg(&half).args(packages);
         let output = npm.output().expect("npm, which ./test installs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         // Another test may have been faster.

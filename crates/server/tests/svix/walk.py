@@ -367,6 +367,32 @@ own.authentication.logout()
 refused(401, lambda: own.endpoint.list(app.id))
 step("portal")
 
+# --- operational webhooks --------------------------------------------------------------------------
+ops = client.operational_webhook.endpoint
+told = ops.create(
+    model("OperationalWebhookEndpointIn", url=f"{HERE}/ops", uid="ops", event_types=["endpoint.created"])
+)
+assert ops.get("ops").id == told.id and ops.list().data[0].id == told.id
+fresh = client.endpoint.create(app.id, model("EndpointIn", url=f"{HERE}/fresh", uid="fresh"))
+path, headers, body = until("word of an endpoint", lambda: RECEIVED.of("/ops"))[0]
+Webhook(ops.get_secret(told.id).key).verify(body, headers)
+said = json.loads(body)
+assert said["type"] == "endpoint.created" and said["data"]["endpointId"] == fresh.id, said
+assert said["data"]["appUid"] == "acme", said
+kind = "OperationalWebhookEndpointUpsertIn" if NEW else "OperationalWebhookEndpointUpdate"
+changed = put(ops)(told.id, model(kind, url=f"{HERE}/ops2", uid="ops", disabled=True))
+assert changed.disabled and changed.url.endswith("/ops2")
+before = ops.get_secret(told.id).key
+ops.rotate_secret(told.id, models.OperationalWebhookEndpointSecretIn())
+assert ops.get_secret(told.id).key != before
+set_headers = getattr(ops, "set_headers", None) or ops.update_headers
+set_headers(told.id, models.OperationalWebhookEndpointHeadersIn(headers={"x-team": "ops"}))
+assert ops.get_headers(told.id).headers == {"x-team": "ops"}
+ops.delete(told.id)
+refused(404, lambda: ops.get(told.id))
+client.endpoint.delete(app.id, "fresh")
+step("operational webhooks")
+
 # --- errors are the client's own ---------------------------------------------------------------------
 nobody = Svix("ph_wrong", SvixOptions(server_url=SERVER))
 error = refused(401, lambda: nobody.application.list())

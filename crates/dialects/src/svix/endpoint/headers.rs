@@ -8,7 +8,7 @@ use posthorn_engine::{Error, SecretInput, SubscriptionChange};
 use serde_json::{Value, json};
 
 use super::super::body::Given;
-use super::super::call::{Answer, Call, nothing, ok};
+use super::super::call::{Answer, Call, Whose, nothing, ok};
 use super::super::failure::Failure;
 use super::{SIGNING, TRIES};
 
@@ -41,7 +41,7 @@ const SECRET_PREFIX: &str = "header.";
 
 /// The headers of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Custom {
+pub(in super::super) struct Custom {
     /// Those that are shown, with their values.
     plain: BTreeMap<String, String>,
     /// Those that are not, with a value where it is to be set.
@@ -66,7 +66,7 @@ fn meant(template: &str) -> String {
 }
 
 impl Custom {
-    pub(super) fn read(own: &Subscription) -> Self {
+    pub(in super::super) fn read(own: &Subscription) -> Self {
         let mut custom = Self::default();
         let headers = own.overrides.pointer("/request/headers").and_then(Value::as_object);
         for (name, value) in headers.into_iter().flatten() {
@@ -82,7 +82,7 @@ impl Custom {
     }
 
     /// With these headers in place of all others.
-    pub(super) fn put(self, headers: &BTreeMap<String, String>) -> Result<Self, Failure> {
+    pub(in super::super) fn put(self, headers: &BTreeMap<String, String>) -> Result<Self, Failure> {
         let all = headers.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
         Self::default().merge(all)
     }
@@ -107,7 +107,7 @@ impl Custom {
     }
 
     /// Into what the endpoint changes in its policy.
-    pub(super) fn write(&self, mut overrides: Value) -> Value {
+    pub(in super::super) fn write(&self, mut overrides: Value) -> Value {
         if !overrides.is_object() {
             overrides = json!({});
         }
@@ -138,7 +138,7 @@ impl Custom {
     }
 
     /// The secrets that are to be set.
-    pub(super) fn secrets(&self) -> Result<Vec<SecretInput>, Failure> {
+    pub(in super::super) fn secrets(&self) -> Result<Vec<SecretInput>, Failure> {
         let given = self.sensitive.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         given
             .map(|(name, value)| {
@@ -165,18 +165,22 @@ fn check(name: &str, value: &str) -> Result<(), Failure> {
 }
 
 /// `GET …/headers`.
-pub(in super::super) fn get(call: &Call, app: &str, ep: &str) -> Answer {
-    let tenant = call.application(app)?;
-    let custom = Custom::read(&call.endpoint(tenant.id, ep)?.subscription);
+pub(in super::super) fn get(call: &Call, whose: Whose<'_>, ep: &str) -> Answer {
+    let custom = Custom::read(&call.endpoint_of(whose, ep)?.subscription);
     let sensitive: Vec<&String> = custom.sensitive.keys().collect();
     ok(&json!({"headers": custom.plain, "sensitive": sensitive}))
 }
 
 /// `PUT …/headers` sets all of them, `PATCH …/headers` some; null removes one.
-pub(in super::super) async fn change(mut call: Call, app: &str, ep: &str, whole: bool) -> Answer {
-    let tenant = call.application(app)?;
-    call.endpoint(tenant.id, ep)?;
-    let mut body = call.object(tenant.id).await?;
+pub(in super::super) async fn change(
+    mut call: Call,
+    whose: Whose<'_>,
+    ep: &str,
+    whole: bool,
+) -> Answer {
+    let tenant = call.home(whose)?;
+    call.endpoint_of(whose, ep)?;
+    let mut body = call.object(tenant).await?;
     let mut changes = BTreeMap::new();
     match body.value("headers") {
         Given::Some(Value::Object(members)) => {
@@ -195,7 +199,7 @@ pub(in super::super) async fn change(mut call: Call, app: &str, ep: &str, whole:
     changes.extend(gone.into_iter().map(|name| (name, None)));
     body.done()?;
     for _ in 0..TRIES {
-        let view = call.endpoint(tenant.id, ep)?;
+        let view = call.endpoint_of(whose, ep)?;
         let own = &view.subscription;
         let old = if whole { Custom::default() } else { Custom::read(own) };
         let custom = old.merge(changes.clone())?;
@@ -206,7 +210,7 @@ pub(in super::super) async fn change(mut call: Call, app: &str, ep: &str, whole:
             expected: Some(own.version),
             ..SubscriptionChange::default()
         };
-        match call.service.engine.update_subscription(tenant.id, own.id, change).await {
+        match call.service.engine.update_subscription(tenant, own.id, change).await {
             Ok(_) => return Ok(nothing()),
             Err(Error::Changed { .. }) => call.service.engine.refresh_catalog().await?,
             Err(Error::Policy(problem)) => {

@@ -5,7 +5,7 @@ use posthorn_engine::{Error, Rotation, RotationBounds};
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use serde_json::json;
 
-use super::super::call::{Answer, Call, ok};
+use super::super::call::{Answer, Call, Whose, nothing, ok};
 use super::super::failure::Failure;
 use super::super::once::Seed;
 use super::{SIGNING, named};
@@ -15,7 +15,7 @@ const GRACE_SECONDS: u64 = 86_400;
 const GRACE_SECONDS_MAX: u64 = 604_800;
 
 /// A secret that somebody gives: `whsec_…`, or `whsk_…` with a pair of keys.
-pub(super) fn read(text: &str) -> Result<String, Failure> {
+pub(in super::super) fn read(text: &str) -> Result<String, Failure> {
     let fits = text.starts_with("whsec_") || text.starts_with("whsk_");
     let parsed = SigningSecret::parse(text);
     match parsed {
@@ -28,14 +28,10 @@ pub(super) fn read(text: &str) -> Result<String, Failure> {
 }
 
 /// The secret, or the public half of a pair.
-async fn shown(
-    call: &Call,
-    tenant: posthorn_domain::TenantId,
-    ep: &str,
-) -> Result<String, Failure> {
-    let view = call.endpoint(tenant, ep)?;
-    let engine = &call.service.engine;
-    if let Some(secret) = engine.view_secret(tenant, view.subscription.id).await? {
+async fn shown(call: &Call, whose: Whose<'_>, ep: &str) -> Result<String, Failure> {
+    let view = call.endpoint_of(whose, ep)?;
+    let (engine, own) = (&call.service.engine, &view.subscription);
+    if let Some(secret) = engine.view_secret(own.tenant, own.id).await? {
         return Ok(secret);
     }
     let keys = view.verification_keys(engine.now()).map_err(|_| Failure::NotFound)?;
@@ -44,21 +40,20 @@ async fn shown(
 }
 
 /// `GET …/secret`.
-pub(in super::super) async fn get(call: &Call, app: &str, ep: &str) -> Answer {
-    let tenant = call.application(app)?;
-    ok(&json!({"key": shown(call, tenant.id, ep).await?}))
+pub(in super::super) async fn get(call: &Call, whose: Whose<'_>, ep: &str) -> Answer {
+    ok(&json!({"key": shown(call, whose, ep).await?}))
 }
 
 /// `POST …/secret/rotate`.
 pub(in super::super) async fn rotate(
     mut call: Call,
-    app: &str,
+    whose: Whose<'_>,
     ep: &str,
     seed: Option<Seed>,
 ) -> Answer {
-    let tenant = call.application(app)?;
-    let view = call.endpoint(tenant.id, ep)?;
-    let mut body = call.object(tenant.id).await?;
+    let tenant = call.home(whose)?;
+    let view = call.endpoint_of(whose, ep)?;
+    let mut body = call.object(tenant).await?;
     let key = body.text("key").or_absent();
     let grace = body.number("gracePeriodSeconds").or_absent().unwrap_or(GRACE_SECONDS);
     if grace > GRACE_SECONDS_MAX {
@@ -78,7 +73,7 @@ pub(in super::super) async fn rotate(
             ..Rotation::of(name)
         };
         let (engine, own) = (&call.service.engine, view.subscription.id);
-        let rotated = engine.rotate_secret_within(tenant.id, own, rotation, RotationBounds::WIDEST);
+        let rotated = engine.rotate_secret_within(tenant, own, rotation, RotationBounds::WIDEST);
         rotated.await.map_err(|error| match error {
             Error::Secret { problem, .. } if problem.contains("at most") => {
                 Failure::bad_request("limit_reached", problem)
@@ -86,5 +81,9 @@ pub(in super::super) async fn rotate(
             other => other.into(),
         })?;
     }
-    ok(&json!({"key": shown(&call, tenant.id, ep).await?}))
+    match whose {
+        Whose::Application(_) => ok(&json!({"key": shown(&call, whose, ep).await?})),
+        // Here no client reads an answer.
+        Whose::Organisation => Ok(nothing()),
+    }
 }
