@@ -26,6 +26,7 @@ await api("POST", "/event-type", { name: "order.paid", description: "Its payment
 const app = await api("POST", "/app", { name: "Acme", uid: "acme" });
 const endpoint = await api("POST", `/app/${app.id}/endpoint`, { url: `${receiver}/first`, description: "first" });
 const message = await api("POST", `/app/${app.id}/msg`, { eventType: "order.paid", payload: { number: 7 } });
+await until("an attempt", async () => (await api("GET", `/app/${app.id}/attempt/msg/${message.id}`)).data.length === 1);
 const { url, token } = await api("POST", `/auth/app-portal-access/${app.id}`, {});
 
 // What a customer's page would say: a list from each hook, buttons for what they do, and the portal below.
@@ -76,11 +77,12 @@ const source = `
 const built = await load("esbuild").build({
   stdin: { contents: source, resolveDir: packages },
   bundle: true, write: false, format: "iife", platform: "browser", logLevel: "silent",
-  define: { "process.env.NODE_ENV": '"production"' },
+  // The client looks at the process that it runs in; bundlers put this in its place.
+  define: { "process.env.NODE_ENV": '"production"', process: "processOfPage" },
 });
 const own = { portal: url, token, app: app.id, endpoint: endpoint.id, message: message.id, url: `${receiver}/first`, options: { serverUrl: base } };
 const page_text = `<!doctype html><html lang="en"><meta charset="utf-8"><link rel="icon" href="data:,"><title>shop</title><div id="root"></div>
-  <script>window.own = ${JSON.stringify(own)};</script><script src="/bundle.js"></script></html>`;
+  <script>window.own = ${JSON.stringify(own)}; window.processOfPage = { env: {}, versions: {} };</script><script src="/bundle.js"></script></html>`;
 const server = createServer((request, answer) => {
   const script = request.url === "/bundle.js";
   answer.setHeader("content-type", script ? "text/javascript" : "text/html");
