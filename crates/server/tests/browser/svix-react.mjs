@@ -26,7 +26,8 @@ await api("POST", "/event-type", { name: "order.paid", description: "Its payment
 const app = await api("POST", "/app", { name: "Acme", uid: "acme" });
 const endpoint = await api("POST", `/app/${app.id}/endpoint`, { url: `${receiver}/first`, description: "first" });
 const message = await api("POST", `/app/${app.id}/msg`, { eventType: "order.paid", payload: { number: 7 } });
-await until("an attempt", async () => (await api("GET", `/app/${app.id}/attempt/msg/${message.id}`)).data.length === 1);
+// Statistics come with the next outcomes, or a little later.
+await until("the attempt in the statistics", async () => (await api("GET", `/app/${app.id}/endpoint/${endpoint.id}/stats`)).success === 1);
 const { url, token } = await api("POST", `/auth/app-portal-access/${app.id}`, {});
 
 // What a customer's page would say: a list from each hook, buttons for what they do, and the portal below.
