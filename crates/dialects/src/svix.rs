@@ -26,6 +26,7 @@ mod failure;
 mod health;
 mod id;
 mod message;
+pub mod moving;
 mod once;
 mod page;
 mod portal;

@@ -41,7 +41,7 @@ const SECRET_PREFIX: &str = "header.";
 
 /// The headers of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Custom {
+pub(in super::super) struct Custom {
     /// Those that are shown, with their values.
     plain: BTreeMap<String, String>,
     /// Those that are not, with a value where it is to be set.
@@ -82,7 +82,7 @@ impl Custom {
     }
 
     /// With these headers in place of all others.
-    pub(super) fn put(self, headers: &BTreeMap<String, String>) -> Result<Self, Failure> {
+    pub(in super::super) fn put(self, headers: &BTreeMap<String, String>) -> Result<Self, Failure> {
         let all = headers.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
         Self::default().merge(all)
     }
@@ -107,7 +107,7 @@ impl Custom {
     }
 
     /// Into what the endpoint changes in its policy.
-    pub(super) fn write(&self, mut overrides: Value) -> Value {
+    pub(in super::super) fn write(&self, mut overrides: Value) -> Value {
         if !overrides.is_object() {
             overrides = json!({});
         }
@@ -138,7 +138,7 @@ impl Custom {
     }
 
     /// The secrets that are to be set.
-    pub(super) fn secrets(&self) -> Result<Vec<SecretInput>, Failure> {
+    pub(in super::super) fn secrets(&self) -> Result<Vec<SecretInput>, Failure> {
         let given = self.sensitive.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         given
             .map(|(name, value)| {
@@ -150,7 +150,8 @@ impl Custom {
     }
 }
 
-fn check(name: &str, value: &str) -> Result<(), Failure> {
+/// Whether a header may be set.
+pub(in super::super) fn check(name: &str, value: &str) -> Result<(), Failure> {
     let folded = name.to_ascii_lowercase();
     let taken = RESERVED.contains(&folded.as_str())
         || RESERVED_PREFIXES.iter().any(|prefix| folded.starts_with(prefix));
