@@ -53,7 +53,7 @@ fn with(server: &Server, token: &str, method: &str, path: &str, body: Option<&Va
 fn moved() -> (Home, Server) {
     let mut home = Home::new();
     home.configure(
-        "dialects: {svix: {enabled: true, jwt_secret: 'env:FORMER', organisations: {org_staging: staging}}}\n",
+        "dialects: {svix: {enabled: true, jwt_secret: 'env:FORMER', organisations: {org_prod: default, org_staging: staging}}}\n",
     );
     home.edit(
         "disk_refuse_percent: 100}",
@@ -162,10 +162,30 @@ fn tokens_that_the_former_server_did_not_sign_open_nothing() {
         assert_eq!(said["code"], "authentication_failed", "{bad}");
         assert_eq!(said["detail"], "Invalid token");
     }
+    // Signed by the same server, but for an organisation that nobody named here.
+    for foreign in [organisation("org_foreign"), application(FORMER, "org_foreign")] {
+        let said = with(&server, &foreign, "GET", "/app/one", None).expect(401);
+        assert_eq!(said["code"], "authentication_failed");
+    }
     let nobody = token(&json!({"exp": NEVER, "sub": "user_1"}));
     assert_eq!(with(&server, &nobody, "GET", "/app", None).expect(400)["code"], "bad token");
     // The native API does not know them.
     call(&server.url, "GET", "/v1/tenants").key(&whole).send().expect(401);
+    server.stop();
+}
+
+#[test]
+fn where_no_organisation_is_named_there_is_only_one() {
+    let mut home = Home::new();
+    home.configure("dialects: {svix: {enabled: true, jwt_secret: 'env:FORMER'}}\n");
+    home.env.push(("FORMER".to_owned(), SECRET.to_owned()));
+    let server = home.serve();
+    let any = organisation("org_any");
+    let app = with(&server, &any, "POST", "/app", Some(&json!({"name": "x", "uid": "x"})));
+    let id = app.expect(201)["id"].as_str().expect("an id").to_owned();
+    assert_eq!(sees(&server, &any), ["x"]);
+    let own = application(&id, "org_any");
+    with(&server, &own, "GET", "/app/x", None).expect(200);
     server.stop();
 }
 
