@@ -184,7 +184,7 @@ fn realms_are_kept_apart_and_what_is_there_is_adopted() {
     let (_one, source) = svix().served();
     let (_two, target) = svix().served();
     let receiver = Receiver::new(200);
-    let (app, ..) = filled(&source, &receiver);
+    let (app, main, _) = filled(&source, &receiver);
     let refused = import(&target, &source.url, &source.key, "--realm staging").exits(2);
     refused.says(&["there is no realm staging", "posthorn realms put staging"]);
     target.ask("realms put staging");
@@ -194,10 +194,14 @@ fn realms_are_kept_apart_and_what_is_there_is_adopted() {
 
     // One that has the same uid becomes the one that is meant.
     let made = make(&target, "/app", &json!({"name": "ACME (Europe)", "uid": "acme"}));
+    let endpoint = json!({"url": receiver.url("/in"), "uid": "main"});
+    let endpoint = make(&target, "/app/acme/endpoint", &endpoint);
     let report = import(&target, &source.url, &source.key, "").exits(0).json();
     assert_eq!(counts(&report, "applications"), [1, 0, 0, 1, 0], "{report}");
-    assert_eq!(counts(&report, "endpoints"), [2, 0, 0, 0, 0], "{report}");
+    assert_eq!(counts(&report, "endpoints"), [1, 0, 0, 1, 0], "{report}");
     assert_eq!(look(&target, &format!("/app/{app}"))["id"], made["id"]);
+    let adopted = look(&target, &format!("/app/{app}/endpoint/{main}"));
+    assert_eq!((&adopted["id"], &adopted["description"]), (&endpoint["id"], &json!("")));
     // But not one that came from elsewhere.
     ask(&source, "DELETE", &format!("/api/v1/app/{app}"), None).expect(204);
     let other = make(&source, "/app", &json!({"name": "another", "uid": "acme"}));
@@ -368,9 +372,13 @@ fn a_server_that_is_busy_or_wants_smaller_pages_is_read_all_the_same() {
     let answers =
         vec![later(429), refused, later(500), fine(&first), Answer::from(0), fine(&second)];
     canned.answers("/app", answers);
+    // It was listed, and is gone when its secret is asked for.
+    let gone = json!({"id": "ep_gone", "url": "http://127.0.0.1:9/"});
+    canned.says("/app/app_2/endpoint", 200, &page(&json!([gone])));
     let source = canned.serve();
     let report = import(&target, &source.url("/api/v1/"), "token", "").exits(0).json();
     assert_eq!(counts(&report, "applications"), [2, 0, 0, 0, 0], "{report}");
+    assert_eq!(counts(&report, "endpoints"), [1, 0, 0, 0, 0], "{report}");
     let seen = source.seen();
     let asked: Vec<&Request> =
         seen.iter().filter(|own| own.path.starts_with("/api/v1/app?")).collect();

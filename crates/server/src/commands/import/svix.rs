@@ -222,7 +222,12 @@ async fn endpoint(
     let about = Kind::Endpoint.about(&id, Some(application));
     let place = format!("/app/{}/endpoint/{}", segment(application), segment(&id));
     let secret = source.get(&format!("{place}/secret")).await?;
-    let headers = source.get(&format!("{place}/headers")).await?.unwrap_or_else(|| json!({}));
+    let headers = source.get(&format!("{place}/headers")).await?;
+    if secret.is_none() && headers.is_none() {
+        // It was deleted a moment ago.
+        return Ok(());
+    }
+    let headers = headers.unwrap_or_else(|| json!({}));
     let transformation = source.transformation(&place).await?;
     let given = Endpoint {
         thing,
