@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posthorn_sealing::standard_webhooks::SigningSecret;
+use posthorn_testkit::caller::call;
 use posthorn_testkit::program::{Ran, Running, Server};
 use posthorn_testkit::receiver::{Answer, Receiver, Request};
 use posthorn_testkit::wait::until;
@@ -354,6 +355,34 @@ fn stopped_half_way_it_goes_on_and_makes_nothing_twice() {
     let report = import(&target, &source.url(""), "token", "").exits(0).json();
     assert_eq!(counts(&report, "applications"), [0, 2, 0, 0, 0], "{report}");
     assert_eq!(counts(&report, "endpoints"), [0, 1, 0, 0, 0], "{report}");
+    assert_eq!(look(&target, "/app")["data"].as_array().map(Vec::len), Some(2));
+    assert_eq!(look(&target, "/app/one/endpoint")["data"].as_array().map(Vec::len), Some(1));
+    target.stop();
+}
+
+#[test]
+fn an_answer_that_gets_lost_makes_nothing_twice() {
+    let (_home, target) = svix().served();
+    let source = Canned::filled().serve();
+    // Between the command and its server: what creates something gets there, and the first answer does not come back.
+    let (url, lost) = (target.url.clone(), Mutex::new(Vec::new()));
+    let between = Receiver::scripted(move |request| {
+        let mut call = call(&url, &request.method, &request.path);
+        for name in ["authorization", "posthorn-tenant", "content-type"] {
+            call = request.header(name).into_iter().fold(call, |call, own| call.header(name, own));
+        }
+        let reply = call.raw(request.text()).send();
+        let mut lost = lost.lock().expect("unharmed");
+        if request.method == "POST" && !lost.contains(&request.path) {
+            lost.push(request.path.clone());
+            return Answer::from(0);
+        }
+        Answer::from(reply.status).body(reply.body)
+    });
+    let more = format!("--server {}", between.url(""));
+    let report = import(&target, &source.url(""), "token", &more).exits(0).json();
+    assert_eq!(counts(&report, "applications"), [2, 0, 0, 0, 0], "{report}");
+    assert_eq!(counts(&report, "endpoints"), [1, 0, 0, 0, 0], "{report}");
     assert_eq!(look(&target, "/app")["data"].as_array().map(Vec::len), Some(2));
     assert_eq!(look(&target, "/app/one/endpoint")["data"].as_array().map(Vec::len), Some(1));
     target.stop();
