@@ -12,7 +12,7 @@ mod dialect;
 mod document;
 pub mod efgs;
 pub mod notificaties;
-mod svix;
+pub mod svix;
 
 use serde::{Deserialize, Deserializer, de::Error};
 

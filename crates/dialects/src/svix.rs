@@ -26,6 +26,7 @@ mod failure;
 mod health;
 mod id;
 mod message;
+pub mod moving;
 mod once;
 mod operational;
 mod page;
@@ -65,7 +66,7 @@ struct Options {
     /// What stands before all paths.
     #[serde(deserialize_with = "prefix")]
     prefix: String,
-    /// The realm that an operator's key stands for, and tokens of organisations that `organisations` does not name.
+    /// The realm that an operator's key stands for, and tokens of all organisations where `organisations` names none.
     realm: RealmName,
     /// The topic of all messages; it is made where it is not there.
     topic: TopicName,
@@ -73,7 +74,7 @@ struct Options {
     profile: ProfileName,
     /// What tokens of the former server are signed with.
     jwt_secret: Option<Secret>,
-    /// Which realm the tokens of an organisation of the former server open.
+    /// Which realm the tokens of an organisation of the former server open; those of others open nothing, unless none is named.
     organisations: BTreeMap<String, RealmName>,
     /// What becomes of messages for an endpoint that is disabled.
     disabled: Disabled,

@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::client::Access;
 use crate::commands::{
     Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events,
-    explain, filters, jobs, keys, listen, metrics, nodes, notificaties, portal, profiles, push,
-    realms, redrives, seal, send, sessions, subscriptions, tenants, topics, verify,
+    explain, filters, import, jobs, keys, listen, metrics, nodes, notificaties, portal, profiles,
+    push, realms, redrives, seal, send, sessions, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -92,6 +92,9 @@ enum Command {
     /// List, show, put, delete and import event types
     #[command(subcommand)]
     EventTypes(event_types::Command),
+    /// Take things over from a server of another system
+    #[command(subcommand)]
+    Import(import::Command),
     /// List who changed what
     #[command(subcommand)]
     Audit(audit::Command),
@@ -173,6 +176,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Realms(command) => realms::run(&context()?, &command).await?,
         Command::EventTypes(command) => event_types::run(&context()?, &command).await?,
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
+        Command::Import(command) => import::run(&access, json, &command).await?,
         Command::Audit(command) => audit::run(&context()?, &command).await?,
         Command::Portal(command) => portal::run(&context()?, &command).await?,
         Command::Sessions(command) => sessions::run(&context()?, &command).await?,

@@ -211,7 +211,7 @@ impl Client {
     }
 
     /// What an answer says that is not a success.
-    fn refusal(&self, reply: &Reply) -> Failure {
+    pub(crate) fn refusal(&self, reply: &Reply) -> Failure {
         match serde_json::from_slice::<Problem>(&reply.body) {
             Ok(problem) => problem.into_failure(),
             Err(_) => Failure::new(

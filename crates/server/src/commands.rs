@@ -14,6 +14,7 @@ pub mod events;
 pub mod explain;
 pub mod filters;
 mod finding;
+pub mod import;
 pub mod jobs;
 pub mod keys;
 pub mod listen;

@@ -5,8 +5,61 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Each page with how many requirements its system has.
-const PAGES: [(&str, usize); 5] =
-    [("efgs", 34), ("notificaties", 15), ("cedros", 32), ("pca-hub", 25), ("autopush", 63)];
+const PAGES: [(&str, usize); 6] = [
+    ("efgs", 34),
+    ("notificaties", 15),
+    ("cedros", 32),
+    ("pca-hub", 25),
+    ("autopush", 63),
+    ("svix", 67),
+];
+
+/// What every client of the Svix API calls, besides the few operations that only its cloud has.
+const SVIX: [&str; 43] = [
+    "GET /app",
+    "POST /app",
+    "POST /app?get_if_exists=true",
+    "GET /app/{app}",
+    "PUT /app/{app}",
+    "PATCH /app/{app}",
+    "DELETE /app/{app}",
+    "GET /app/{app}/endpoint",
+    "POST /app/{app}/endpoint",
+    "GET /app/{app}/endpoint/{ep}",
+    "PUT /app/{app}/endpoint/{ep}",
+    "PATCH /app/{app}/endpoint/{ep}",
+    "DELETE /app/{app}/endpoint/{ep}",
+    "GET /app/{app}/endpoint/{ep}/secret",
+    "POST /app/{app}/endpoint/{ep}/secret/rotate",
+    "GET /app/{app}/endpoint/{ep}/headers",
+    "PUT /app/{app}/endpoint/{ep}/headers",
+    "PATCH /app/{app}/endpoint/{ep}/headers",
+    "GET /app/{app}/endpoint/{ep}/stats",
+    "POST /app/{app}/endpoint/{ep}/send-example",
+    "POST /app/{app}/endpoint/{ep}/recover",
+    "GET /event-type",
+    "POST /event-type",
+    "GET /event-type/{name}",
+    "PUT /event-type/{name}",
+    "PATCH /event-type/{name}",
+    "DELETE /event-type/{name}",
+    "POST /app/{app}/msg",
+    "GET /app/{app}/msg",
+    "GET /app/{app}/msg/{msg}",
+    "DELETE /app/{app}/msg/{msg}/content",
+    "GET /app/{app}/attempt/endpoint/{ep}",
+    "GET /app/{app}/attempt/msg/{msg}",
+    "GET /app/{app}/endpoint/{ep}/msg",
+    "GET /app/{app}/msg/{msg}/endpoint",
+    "GET /app/{app}/msg/{msg}/attempt/{attempt}",
+    "DELETE /app/{app}/msg/{msg}/attempt/{attempt}/content",
+    "POST /app/{app}/msg/{msg}/endpoint/{ep}/resend",
+    "POST /auth/app-portal-access/{app}",
+    "POST /auth/dashboard-access/{app}",
+    "POST /auth/logout",
+    "GET /health",
+    "GET /health/ping",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the root exists")
@@ -92,4 +145,19 @@ fn every_requirement_is_proved_by_tests_that_exist() {
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn every_operation_of_the_svix_api_has_a_row() {
+    let page = std::fs::read_to_string(root().join("docs/systems/svix.md")).expect("a page");
+    let rows: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| R")?.split('|').nth(1))
+        .filter_map(|cell| cell.trim().strip_prefix('`')?.strip_suffix('`'))
+        .collect();
+    let wanted = BTreeSet::from(SVIX);
+    let missing: Vec<&&str> = wanted.difference(&rows).collect();
+    assert!(missing.is_empty(), "without a row: {missing:?}");
+    let unknown: Vec<&&str> = rows.difference(&wanted).collect();
+    assert!(unknown.is_empty(), "no such operation: {unknown:?}");
 }

@@ -1,8 +1,9 @@
 //! Links into the portal, which an operator's own pages send their customers to.
 
-use http::{StatusCode, header};
+use http::StatusCode;
 use posthorn_domain::{Capability, SessionId, Span, Timestamp};
 use posthorn_engine::NewPortalLink;
+use posthorn_listener::site;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Answer, Call};
@@ -45,22 +46,9 @@ pub(crate) async fn create_link(mut call: Call) -> Answer {
     let (link, token) = call.engine().create_portal_link(call.tenant(), new).await?;
     let token = token.expose_str().ok_or_else(|| Problem::not_found("portal link"))?;
     // Behind the sign that browsers send to nobody.
-    let url = format!("{}/portal#{token}", site(&call));
+    let options = &call.api.options;
+    let site = site(options.portal_url.as_deref(), options.https, &call.parts.headers);
+    let url = format!("{site}/portal#{token}");
     let created = Created { id: link.id, url, token, expires_at: link.expires_at };
     respond::json(StatusCode::CREATED, &created)
-}
-
-/// Scheme and host by which customers know us.
-fn site(call: &Call) -> String {
-    let options = &call.api.options;
-    if let Some(url) = &options.portal_url {
-        return url.trim_end_matches('/').to_owned();
-    }
-    let plausible = |host: &&str| {
-        let fine = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
-        !host.is_empty() && host.len() <= 255 && host.bytes().all(fine)
-    };
-    let host = call.parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let scheme = if options.https { "https" } else { "http" };
-    format!("{scheme}://{}", host.filter(plausible).unwrap_or("localhost"))
 }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use posthorn_access::Denied;
 use posthorn_domain::ClientName;
 use posthorn_engine::Acting;
-use posthorn_listener::{BodyError, Loan, Owner, Peer, body, only};
+use posthorn_listener::{BodyError, Loan, Owner, Peer, body, only, site};
 use serde_json::Value;
 
 use super::access::{Client, Scope, missing};
@@ -55,7 +55,8 @@ pub(crate) struct Call {
 }
 
 async fn serve(service: Service, request: Request<Body>) -> Response {
-    let site = site(&service, &request);
+    let options = &service.options;
+    let site = site(options.base_url.as_deref(), options.https, request.headers());
     let instance = Uuid::random(|| service.engine.dice());
     let head = request.method() == Method::HEAD;
     let operation = operation(&service, &request);
@@ -110,20 +111,6 @@ fn count(operation: &'static str, status: StatusCode) {
         REQUESTS, "dialect" => "notificaties", "operation" => operation, "class" => class
     )
     .increment(1);
-}
-
-/// Scheme and authority by which the client knows us.
-fn site(service: &Service, request: &Request<Body>) -> String {
-    if let Some(url) = &service.options.base_url {
-        return url.trim_end_matches('/').to_owned();
-    }
-    let plausible = |host: &&str| {
-        let fine = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
-        !host.is_empty() && host.len() <= 255 && host.bytes().all(fine)
-    };
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let scheme = if service.options.https { "https" } else { "http" };
-    format!("{scheme}://{}", host.filter(plausible).unwrap_or("localhost"))
 }
 
 async fn route(service: Service, site: &str, request: Request<Body>) -> Answer {

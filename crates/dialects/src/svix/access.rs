@@ -135,20 +135,23 @@ fn of_claims(
     token: [u8; 32],
 ) -> Result<Caller, Failure> {
     let options = &service.options;
-    let realm = |organisation: &str| {
-        options.organisations.get(organisation).unwrap_or(&options.realm).clone()
+    // A server has one secret for all its organisations. Once they are named, those that are not have no business here.
+    let realm = |organisation: &str| match options.organisations.get(organisation) {
+        Some(realm) => Ok(realm.clone()),
+        None if options.organisations.is_empty() => Ok(options.realm.clone()),
+        None => Err(Failure::Unauthorized),
     };
     count(service, &claims.sub)?;
     match &claims.org {
         None if claims.sub.starts_with(id::ORGANISATION) => {
-            Ok(Caller { realm: realm(&claims.sub), only: None, key: None, token })
+            Ok(Caller { realm: realm(&claims.sub)?, only: None, key: None, token })
         }
         None => Err(Failure::bad_request("bad token", "The token names no organisation.")),
         Some(organisation) => {
             if matches!(needs, Needs::Organisation(_)) {
                 return Err(Failure::Forbidden);
             }
-            let caller = Caller { realm: realm(organisation), only: None, key: None, token };
+            let caller = Caller { realm: realm(organisation)?, only: None, key: None, token };
             let tenant = caller.application(service, &claims.sub).ok();
             let tenant = tenant.ok_or(Failure::Unauthorized)?;
             Ok(Caller { only: Some(tenant.id), ..caller })

@@ -20,11 +20,11 @@ use super::once::Seed;
 use super::page::{Paging, list as shown_list};
 
 /// The label with the name that clients gave.
-const NAME: &str = "svix.name";
+pub(super) const NAME: &str = "svix.name";
 /// The label with the time of the last change.
 const UPDATED: &str = "svix.updated";
 /// The longest name.
-const NAME_BYTES_MAX: usize = 256;
+pub(super) const NAME_BYTES_MAX: usize = 256;
 /// How much of an application's name is part of its tenant's.
 const SLUG_BYTES_MAX: usize = 64;
 
@@ -170,6 +170,11 @@ fn labels(old: &Labels, told: &[(&str, String)]) -> Labels {
 
 /// A name for a tenant that people recognise and that nobody else has.
 fn tenant_name(name: &str, dice: u64) -> String {
+    format!("{}-{:08x}", slug(name), dice as u32)
+}
+
+/// What is left of a name in the characters that names of tenants have.
+pub(super) fn slug(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let mut slug = String::new();
     for c in name.chars() {
@@ -183,8 +188,7 @@ fn tenant_name(name: &str, dice: u64) -> String {
         }
     }
     let slug = slug.trim_matches('-');
-    let slug = if slug.is_empty() { "app" } else { slug };
-    format!("{slug}-{:08x}", dice as u32)
+    if slug.is_empty() { "app".to_owned() } else { slug.to_owned() }
 }
 
 /// Makes an application, or finds the one with the same uid.

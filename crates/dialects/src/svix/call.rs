@@ -12,6 +12,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, header};
+use percent_encoding::percent_decode_str;
 use posthorn_domain::{SubscriptionId, Tenant, TenantId};
 use posthorn_engine::SubscriptionView;
 use posthorn_listener::{Loan, Owner, Peer, body};
@@ -104,23 +105,7 @@ async fn serve(service: Service, request: Request<Body>) -> Response {
 
 /// A part of a path as it was meant.
 fn plain(part: &str) -> String {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let Some((first, more)) = rest.split_first() {
-        let hex = |byte: u8| char::from(byte).to_digit(16);
-        match (*first, more) {
-            (b'%', [high, low, after @ ..]) if hex(*high).is_some() && hex(*low).is_some() => {
-                let value = hex(*high).unwrap_or(0) * 16 + hex(*low).unwrap_or(0);
-                bytes.push(value as u8);
-                rest = after;
-            }
-            (byte, _) => {
-                bytes.push(byte);
-                rest = more;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
 /// One request that is let in.

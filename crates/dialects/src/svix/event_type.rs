@@ -131,7 +131,7 @@ fn read_schemas(
 }
 
 /// The examples of the newest schema, which is where clients write them.
-fn examples(schemas: &BTreeMap<SchemaVersion, Value>) -> Option<Vec<Value>> {
+pub(super) fn examples(schemas: &BTreeMap<SchemaVersion, Value>) -> Option<Vec<Value>> {
     let (_, newest) = schemas.last_key_value()?;
     newest.get("examples")?.as_array().cloned()
 }

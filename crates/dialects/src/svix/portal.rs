@@ -6,6 +6,7 @@ use std::time::Duration;
 use posthorn_access::bearer;
 use posthorn_domain::{Capability, Tenant, TenantId};
 use posthorn_engine::NewPortalLink;
+use posthorn_listener::site;
 use serde_json::json;
 
 use super::application;
@@ -77,7 +78,9 @@ pub(super) async fn link(mut call: Call, app: &str) -> Answer {
     let (_, waiting) = engine.create_portal_link(tenant.id, new).await?;
     let (_, token) = engine.redeem_portal_link(waiting.expose_str().unwrap_or_default()).await?;
     // Behind the sign that browsers send to nobody.
-    let url = format!("{}/portal#{}", site(&call), for_people.expose_str().unwrap_or_default());
+    let options = &call.service.options;
+    let site = site(options.portal_url.as_deref(), options.https, &call.parts.headers);
+    let url = format!("{site}/portal#{}", for_people.expose_str().unwrap_or_default());
     let token = token.expose_str().unwrap_or_default();
     ok(&json!({"url": url, "token": token}))
 }
@@ -97,20 +100,6 @@ fn capabilities(given: Option<&BTreeSet<String>>, read_only: bool) -> Option<Vec
             all.map(|all| all.concat())
         }
     }
-}
-
-/// Where the portal is, as the client knows it.
-fn site(call: &Call) -> String {
-    if let Some(url) = &call.service.options.portal_url {
-        return url.trim_end_matches('/').to_owned();
-    }
-    let plausible = |host: &&str| {
-        let fine = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
-        !host.is_empty() && host.len() <= 255 && host.bytes().all(fine)
-    };
-    let host = call.parts.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let scheme = if call.service.options.https { "https" } else { "http" };
-    format!("{scheme}://{}", host.filter(plausible).unwrap_or("localhost"))
 }
 
 /// `POST /auth/logout`: the token opens nothing any more.

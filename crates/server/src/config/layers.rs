@@ -19,9 +19,10 @@ pub const DEFAULTS: &str = include_str!("../../../../config/posthorn.default.yam
 /// What the names of overriding environment variables begin with.
 pub const ENV_PREFIX: &str = "POSTHORN__";
 /// The sections whose keys are chosen by the operator.
-const FREE_SECTIONS: [&[&str]; 6] = [
+const FREE_SECTIONS: [&[&str]; 7] = [
     &["profiles"],
     &["callbacks", "headers"],
+    &["dialects", "svix", "organisations"],
     &["push", "broadcasts", "values"],
     &["egress", "proxies"],
     &["telemetry", "otlp", "headers"],

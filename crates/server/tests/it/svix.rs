@@ -93,7 +93,8 @@ fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
-fn svix() -> Home {
+/// A home whose servers speak it.
+pub(crate) fn svix() -> Home {
     let home = Home::new();
     home.configure("dialects: {svix: {enabled: true}}\n");
     home
@@ -133,7 +134,7 @@ fn the_javascript_clients_walk() {
 }
 
 /// One request with the operator's key.
-fn ask(server: &Server, method: &str, path: &str, body: Option<&Value>) -> Reply {
+pub(crate) fn ask(server: &Server, method: &str, path: &str, body: Option<&Value>) -> Reply {
     let request = call(&server.url, method, path);
     let request = request.header("authorization", &format!("Bearer {}", key(server)));
     match body {

@@ -150,7 +150,8 @@ impl Custom {
     }
 }
 
-fn check(name: &str, value: &str) -> Result<(), Failure> {
+/// Whether a header may be set.
+pub(in super::super) fn check(name: &str, value: &str) -> Result<(), Failure> {
     let folded = name.to_ascii_lowercase();
     let taken = RESERVED.contains(&folded.as_str())
         || RESERVED_PREFIXES.iter().any(|prefix| folded.starts_with(prefix));
