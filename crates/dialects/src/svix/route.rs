@@ -183,7 +183,7 @@ pub(super) async fn answer(service: Service, path: &[&str], request: Request<Bod
         }
 
         ["auth", "app-portal-access" | "dashboard-access", app] if post => {
-            let act = |call, _| portal::link(call, app);
+            let act = |call, seed| portal::link(call, app, seed);
             enter(service, request, MANAGE).await?.once(act).await
         }
         ["auth", "logout"] if post => portal::logout(&enter(service, request, VIEW).await?).await,
