@@ -6,6 +6,7 @@ use posthorn_domain::{DeliveryId, EventId, JobId, SubscriptionId, TenantId, Time
 /// Beginnings of ids.
 pub(super) const APPLICATION: &str = "app_";
 pub(super) const ENDPOINT: &str = "ep_";
+pub(super) const DESTINATION: &str = "sink_";
 pub(super) const MESSAGE: &str = "msg_";
 pub(super) const ATTEMPT: &str = "atmpt_";
 pub(super) const TASK: &str = "qtask_";
@@ -41,6 +42,14 @@ pub(super) fn endpoint(id: SubscriptionId) -> String {
 
 pub(super) fn read_endpoint(text: &str) -> Option<SubscriptionId> {
     bare(ENDPOINT, text).map(SubscriptionId::from_bytes)
+}
+
+pub(super) fn destination(id: SubscriptionId) -> String {
+    write(DESTINATION, id.as_bytes(), 0)
+}
+
+pub(super) fn read_destination(text: &str) -> Option<SubscriptionId> {
+    bare(DESTINATION, text).map(SubscriptionId::from_bytes)
 }
 
 pub(super) fn message(id: EventId) -> String {

@@ -74,6 +74,7 @@ mod snippets;
 mod source_address;
 mod store_faults;
 mod svix;
+mod svix_destinations;
 mod tenants;
 mod tls;
 mod token_canary;

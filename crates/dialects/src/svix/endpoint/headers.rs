@@ -41,7 +41,7 @@ const SECRET_PREFIX: &str = "header.";
 
 /// The headers of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Custom {
+pub(in super::super) struct Custom {
     /// Those that are shown, with their values.
     plain: BTreeMap<String, String>,
     /// Those that are not, with a value where it is to be set.
@@ -66,7 +66,7 @@ fn meant(template: &str) -> String {
 }
 
 impl Custom {
-    pub(super) fn read(own: &Subscription) -> Self {
+    pub(in super::super) fn read(own: &Subscription) -> Self {
         let mut custom = Self::default();
         let headers = own.overrides.pointer("/request/headers").and_then(Value::as_object);
         for (name, value) in headers.into_iter().flatten() {
@@ -79,6 +79,12 @@ impl Custom {
             custom.sensitive.insert(name.to_owned(), None);
         }
         custom
+    }
+
+    /// As clients see them.
+    pub(in super::super) fn shown(&self) -> Value {
+        let sensitive: Vec<&String> = self.sensitive.keys().collect();
+        json!({"headers": self.plain, "sensitive": sensitive})
     }
 
     /// With these headers in place of all others.
@@ -167,15 +173,13 @@ fn check(name: &str, value: &str) -> Result<(), Failure> {
 /// `GET …/headers`.
 pub(in super::super) fn get(call: &Call, app: &str, ep: &str) -> Answer {
     let tenant = call.application(app)?;
-    let custom = Custom::read(&call.endpoint(tenant.id, ep)?.subscription);
-    let sensitive: Vec<&String> = custom.sensitive.keys().collect();
-    ok(&json!({"headers": custom.plain, "sensitive": sensitive}))
+    ok(&Custom::read(&call.receiver(tenant.id, ep)?.subscription).shown())
 }
 
 /// `PUT …/headers` sets all of them, `PATCH …/headers` some; null removes one.
 pub(in super::super) async fn change(mut call: Call, app: &str, ep: &str, whole: bool) -> Answer {
     let tenant = call.application(app)?;
-    call.endpoint(tenant.id, ep)?;
+    call.receiver(tenant.id, ep)?;
     let mut body = call.object(tenant.id).await?;
     let mut changes = BTreeMap::new();
     match body.value("headers") {
@@ -195,7 +199,7 @@ pub(in super::super) async fn change(mut call: Call, app: &str, ep: &str, whole:
     changes.extend(gone.into_iter().map(|name| (name, None)));
     body.done()?;
     for _ in 0..TRIES {
-        let view = call.endpoint(tenant.id, ep)?;
+        let view = call.receiver(tenant.id, ep)?;
         let own = &view.subscription;
         let old = if whole { Custom::default() } else { Custom::read(own) };
         let custom = old.merge(changes.clone())?;

@@ -15,11 +15,11 @@ const GRACE_SECONDS: u64 = 86_400;
 const GRACE_SECONDS_MAX: u64 = 604_800;
 
 /// What a secret looks like.
-const FORM: &str =
+pub(in super::super) const FORM: &str =
     "must be whsec_ and 24 to 75 bytes in base 64, or whsk_ and an Ed25519 key";
 
 /// A secret that somebody gives: `whsec_…`, or `whsk_…` with a pair of keys.
-pub(super) fn read(text: &str) -> Result<String, Failure> {
+pub(in super::super) fn read(text: &str) -> Result<String, Failure> {
     let fits = text.starts_with("whsec_") || text.starts_with("whsk_");
     let parsed = SigningSecret::parse(text);
     match parsed {
@@ -34,7 +34,7 @@ async fn shown(
     tenant: posthorn_domain::TenantId,
     ep: &str,
 ) -> Result<String, Failure> {
-    let view = call.endpoint(tenant, ep)?;
+    let view = call.receiver(tenant, ep)?;
     let engine = &call.service.engine;
     if let Some(secret) = engine.view_secret(tenant, view.subscription.id).await? {
         return Ok(secret);
@@ -58,7 +58,7 @@ pub(in super::super) async fn rotate(
     seed: Option<Seed>,
 ) -> Answer {
     let tenant = call.application(app)?;
-    let view = call.endpoint(tenant.id, ep)?;
+    let view = call.receiver(tenant.id, ep)?;
     let mut body = call.object(tenant.id).await?;
     let key = body.text("key").or_absent();
     let grace = body.number("gracePeriodSeconds").or_absent().unwrap_or(GRACE_SECONDS);
@@ -87,4 +87,24 @@ pub(in super::super) async fn rotate(
         None => shown(&call, tenant.id, ep).await?,
     };
     ok(&json!({"key": key}))
+}
+
+/// Sets a secret, unless it is the one already. The old one goes on signing for a day.
+pub(in super::super) async fn replace(
+    call: &Call,
+    tenant: posthorn_domain::TenantId,
+    own: posthorn_domain::SubscriptionId,
+    key: String,
+) -> Result<(), Failure> {
+    let engine = &call.service.engine;
+    if engine.view_secret(tenant, own).await?.as_deref() == Some(key.as_str()) {
+        return Ok(());
+    }
+    let rotation = Rotation {
+        value: Some(key),
+        overlap: Some(Span::from_secs(GRACE_SECONDS)),
+        ..Rotation::of(named(SIGNING)?)
+    };
+    engine.rotate_secret_within(tenant, own, rotation, RotationBounds::WIDEST).await?;
+    Ok(())
 }
