@@ -1,7 +1,7 @@
 //! What each figure means, in the words of the table that is printed.
 
 /// Every figure of every scenario with its meaning.
-const MEANINGS: [(&str, &str); 100] = [
+const MEANINGS: [(&str, &str); 101] = [
     ("scenario", "what was measured"),
     ("store", "where the server kept its data"),
     ("seconds", "how long the measured load ran"),
@@ -102,6 +102,7 @@ const MEANINGS: [(&str, &str); 100] = [
     ("drained_per_s", "stored messages per second to agents who come back"),
     ("accepted", "messages accepted, warm-up included"),
     ("returned", "acknowledged messages that came again: must be 0"),
+    ("loaded_rss_mib", "resident memory after the throughput, before the applications"),
     ("applications", "applications"),
     ("endpoints", "endpoints of each application"),
     ("creates_per_s", "applications and endpoints created per second: 1,000 are wanted"),

@@ -56,6 +56,8 @@ pub(crate) struct Report {
     one_create_p99_ms: f64,
     p99_ratio: f64,
     rss_mib: f64,
+    /// After the throughput was measured, and before the applications.
+    loaded_rss_mib: f64,
     idle_rss_mib: f64,
     lost: u64,
     duplicates: u64,
@@ -97,6 +99,7 @@ async fn measure(args: &Args) -> anyhow::Result<Report> {
         ..Report::default()
     };
     throughput(&bench, &server, connections, &mut report).await?;
+    report.loaded_rss_mib = server.rss_mib();
 
     let mut fleet = Fleet::new(&bench, &server, connections, report.applications).await?;
     say(&format!("creating {} applications with {ENDPOINTS} endpoints each", fleet.applications));
