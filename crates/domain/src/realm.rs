@@ -6,7 +6,7 @@
 //! # What it must not know
 //! How a payload is compared with a schema: that is the engine's affair.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -135,6 +135,9 @@ pub struct KnownType {
     /// Whether publishers should use another.
     #[serde(default)]
     pub deprecated: bool,
+    /// Who may see it where callers have flags: those with one of these, or everybody when there are none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub feature_flags: BTreeSet<String>,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it was last changed.

@@ -52,6 +52,9 @@ pub struct Session {
     /// What it may do in the portal; nothing for the console.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<Capability>,
+    /// Which event types it may see in the portal's API, of those that not everybody may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feature_flags: Vec<String>,
     /// The operator's own name for it: all of one tenant with the same one can be ended at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -273,6 +276,7 @@ mod tests {
             scopes: Vec::new(),
             groups: Vec::new(),
             capabilities: vec![Capability::View, Capability::SeeSecret],
+            feature_flags: Vec::new(),
             label: Some("s-1".to_owned()),
             back: None,
             created_at: Timestamp::from_millis(5_000),

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use posthorn_domain::{
     ApiKey, AuditAction, Capability, CertificateId, Home, KeyId, Opener, SESSION_BACK_BYTES_MAX,
     SESSION_GROUP_BYTES_MAX, SESSION_GROUPS_MAX, SESSION_LABEL_BYTES_MAX, SESSION_NAME_BYTES_MAX,
-    Scope, Session, SessionId, SessionKind, Span, TenantId, Timestamp,
+    Scope, Seed, Session, SessionId, SessionKind, Span, TenantId, Timestamp,
 };
 use posthorn_sealing::session_token::{self, TokenKind};
 use posthorn_sealing::vault::Secret;
@@ -66,6 +66,8 @@ pub struct NewPortalLink {
     pub name: String,
     /// What whoever redeems it may do. To view is always part of it.
     pub capabilities: Vec<Capability>,
+    /// The flags of whoever redeems it, see [`posthorn_domain::KnownType::feature_flags`].
+    pub feature_flags: Vec<String>,
     /// How long it can be redeemed: at most a day.
     pub redeem_within: Duration,
     /// How long the session lasts then: at most seven days.
@@ -76,6 +78,8 @@ pub struct NewPortalLink {
     pub back: Option<String>,
     /// The key, or what stands for the certificate, that it is made with; it stands and falls with that.
     pub key: Option<KeyId>,
+    /// What id and token are made of, so that making it again makes nothing new; chance when absent.
+    pub seed: Option<Seed>,
 }
 
 impl Default for NewPortalLink {
@@ -83,11 +87,13 @@ impl Default for NewPortalLink {
         Self {
             name: String::new(),
             capabilities: Capability::DEFAULT.to_vec(),
+            feature_flags: Vec::new(),
             redeem_within: Duration::from_secs(300),
             lasts: Duration::from_secs(3_600),
             label: None,
             back: None,
             key: None,
+            seed: None,
         }
     }
 }
@@ -188,6 +194,7 @@ impl Engine {
             scopes,
             groups,
             capabilities: Vec::new(),
+            feature_flags: Vec::new(),
             label: None,
             back: None,
             created_at: now,
@@ -208,8 +215,24 @@ impl Engine {
         tenant: TenantId,
         new: NewPortalLink,
     ) -> Result<(Session, Secret)> {
-        let NewPortalLink { name, mut capabilities, redeem_within, lasts, label, back, key } = new;
+        let NewPortalLink {
+            name,
+            mut capabilities,
+            feature_flags,
+            redeem_within,
+            lasts,
+            label,
+            back,
+            key,
+            seed,
+        } = new;
         check_text("name", &name, SESSION_NAME_BYTES_MAX)?;
+        if feature_flags.len() > SESSION_GROUPS_MAX {
+            return refuse("feature_flags", format!("must be at most {SESSION_GROUPS_MAX}"));
+        }
+        for flag in &feature_flags {
+            check_text("feature_flags", flag, SESSION_GROUP_BYTES_MAX)?;
+        }
         check_time("redeem_within", redeem_within, REDEEM_MAX)?;
         check_time("expires_in", lasts, PORTAL_MAX)?;
         label.as_deref().map_or(Ok(()), check_label)?;
@@ -222,8 +245,7 @@ impl Engine {
         capabilities.dedup();
         let _coming = self.admit_session(tenant).await?;
         let now = self.now();
-        let id = self.inner.chance.session_id(now);
-        let (secret, token) = session_token::generate(TokenKind::Link, id);
+        let (id, secret, token) = self.new_token(TokenKind::Link, seed);
         let link = Session {
             id,
             kind: SessionKind::Link,
@@ -234,6 +256,7 @@ impl Engine {
             scopes: Vec::new(),
             groups: Vec::new(),
             capabilities,
+            feature_flags,
             label,
             back,
             created_at: now,
@@ -243,18 +266,61 @@ impl Engine {
         self.check_bearer(&link, now)?;
         let line = line(AuditAction::PortalLinkCreated, "portal_link", &link)
             .with("capabilities", serde_json::json!(link.capabilities));
-        self.create_session(&link, line).await?;
+        match self.create_session(&link, line).await {
+            // By an earlier try of the same request.
+            Err(Error::AlreadyExists(_)) if seed.is_some() => {}
+            created => created?,
+        }
         Ok((link, secret))
+    }
+
+    /// A session of the portal without a link, for programs. The token is shown once.
+    pub async fn open_portal(
+        &self,
+        tenant: TenantId,
+        new: NewPortalLink,
+    ) -> Result<(Session, Secret)> {
+        // The link that it is redeemed for lives for a moment, and has an id of its own.
+        let seed = new.seed;
+        if seed.is_some() {
+            let (_, secret, _) = self.new_token(TokenKind::Session, seed);
+            let token = secret.expose_str().unwrap_or_default();
+            if let Some(made) = self.session_of(TokenKind::Session, token).await? {
+                return Ok((made, secret));
+            }
+        }
+        let of_link = seed.map(|(at, chance)| (at, chance.wrapping_add(1)));
+        let new = NewPortalLink { seed: of_link, ..new };
+        let (_, link) = self.create_portal_link(tenant, new).await?;
+        self.redeem(link.expose_str().unwrap_or_default(), seed).await
+    }
+
+    /// The id, the token and its hash of something new, or of what a seed stands for. The seed lies in the store for all to
+    /// read who have it, so the vault has its part.
+    fn new_token(&self, kind: TokenKind, seed: Option<Seed>) -> (SessionId, Secret, [u8; 32]) {
+        let Some((at, chance)) = seed else {
+            let id = self.inner.chance.session_id(self.now());
+            let (secret, token) = session_token::generate(kind, id);
+            return (id, secret, token);
+        };
+        let id = SessionId::of_seed((at, chance));
+        let from = [&at.as_millis().to_be_bytes()[..], &chance.to_be_bytes()].concat();
+        let bytes = self.inner.vault.derive(b"token of a seed", &from);
+        let (secret, token) = session_token::made_of(kind, id, &bytes);
+        (id, secret, token)
     }
 
     /// Redeems a link, once. [`Error::NotFound`] for every token that is malformed, unknown, wrong, expired or redeemed:
     /// the caller cannot tell which.
     pub async fn redeem_portal_link(&self, token: &str) -> Result<(Session, Secret)> {
+        self.redeem(token, None).await
+    }
+
+    async fn redeem(&self, token: &str, seed: Option<Seed>) -> Result<(Session, Secret)> {
         let link = self.session_of(TokenKind::Link, token).await?;
         let link = link.ok_or(Error::NotFound(LINK))?;
         let now = self.now();
-        let id = self.inner.chance.session_id(now);
-        let (secret, token) = session_token::generate(TokenKind::Session, id);
+        let (id, secret, token) = self.new_token(TokenKind::Session, seed);
         let expires_at = now.plus(link.lasts.into());
         let session = Session {
             id,

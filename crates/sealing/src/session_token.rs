@@ -36,8 +36,12 @@ impl TokenKind {
 
 /// A fresh token: the text to hand over once, and the hash to store.
 pub fn generate(kind: TokenKind, id: SessionId) -> (Secret, [u8; 32]) {
-    let secret: [u8; SECRET_BYTES] = crate::random();
-    (Secret::from(text(kind, id, &secret)), api_key::hash(&secret))
+    made_of(kind, id, &crate::random())
+}
+
+/// The same with a secret that is there already.
+pub fn made_of(kind: TokenKind, id: SessionId, secret: &[u8; SECRET_BYTES]) -> (Secret, [u8; 32]) {
+    (Secret::from(text(kind, id, secret)), api_key::hash(secret))
 }
 
 /// Takes a token's text apart; `None` when it is not one of this kind. This says nothing about whether the session

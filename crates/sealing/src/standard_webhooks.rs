@@ -149,6 +149,16 @@ impl SigningSecret {
         }
     }
 
+    /// The secret of a kind that is made of these bytes.
+    pub fn made_of(kind: SecretKind, bytes: Zeroizing<[u8; 32]>) -> Self {
+        match kind {
+            SecretKind::Hmac => Self::hmac(bytes[..HMAC_BYTES_FRESH].to_vec()),
+            SecretKind::Ed25519 => {
+                Self::ed25519(bytes).expect("any 32 bytes are the seed of an Ed25519 key")
+            }
+        }
+    }
+
     /// A fresh symmetric secret.
     pub fn generate() -> Self {
         Self::hmac(crate::random::<HMAC_BYTES_FRESH>().to_vec())

@@ -185,6 +185,16 @@ impl Vault {
         self.roots.iter().map(move |root| SenderKey::derived_from(root, tenant))
     }
 
+    /// Secret bytes that go with something that need not be secret itself: always the same ones, and without the key that seals
+    /// nobody can tell them.
+    pub fn derive(&self, purpose: &[u8], from: &[u8]) -> Zeroizing<[u8; 32]> {
+        crate::hkdf::derive(
+            b"posthorn derived secret",
+            self.roots[0].expose(),
+            &[purpose, b"\0", from],
+        )
+    }
+
     /// Seals a secret for one place, named by `context`.
     pub fn seal(&self, context: &[u8], secret: &[u8]) -> Vec<u8> {
         let (id, key) = &self.keys[0];

@@ -294,9 +294,30 @@ impl Caller {
         Ok(serde_json::from_str(&self.text("GET", path, "").await?)?)
     }
 
+    /// One POST with an idempotency key.
+    pub(crate) async fn post_once(
+        &mut self,
+        path: &str,
+        body: &str,
+        key: &str,
+    ) -> anyhow::Result<String> {
+        self.send("POST", path, body, &format!("idempotency-key: {key}\r\n")).await
+    }
+
     async fn text(&mut self, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
+        self.send(method, path, body, "").await
+    }
+
+    /// One call with more header lines, each ended; the text of its answer.
+    async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+        headers: &str,
+    ) -> anyhow::Result<String> {
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
             self.address,
             self.key,
             body.len(),

@@ -20,12 +20,27 @@ pub(crate) struct Target {
     pub(crate) path: String,
     /// Extra header lines, each ended.
     pub(crate) headers: String,
-    /// Topics to take in turns; empty: the payload is the whole body.
-    pub(crate) topics: Vec<String>,
+    pub(crate) form: Form,
+    /// Whether each request has an idempotency key of its own.
+    pub(crate) keyed: bool,
     /// Events in one request; 1 means single publishes.
     pub(crate) batch: usize,
     pub(crate) payload: usize,
 }
+
+/// What stands around a payload.
+#[derive(Clone)]
+pub(crate) enum Form {
+    /// Nothing: it is the whole body.
+    Bare,
+    /// An event of our own API. Publishers take these topics in turns.
+    Event(Vec<String>),
+    /// A message of the Svix API.
+    Message,
+}
+
+/// What an idempotency key begins with; a number follows.
+const KEY_HEAD: &str = "idempotency-key: bench-";
 
 /// A running load.
 pub(crate) struct Load {
@@ -41,45 +56,64 @@ pub(crate) struct Request {
     pub(crate) bytes: Vec<u8>,
     /// Where the number of each event is; the time follows at a fixed distance.
     places: Vec<usize>,
+    /// Where the number of the idempotency key is.
+    key: Option<usize>,
 }
 
 impl Request {
     pub(crate) fn new(target: &Target, turn: usize) -> Self {
         let mut body = Vec::new();
         let mut places = Vec::new();
-        if target.topics.is_empty() {
-            places.push(push_payload(&mut body, target.payload));
-        } else {
-            let topic = &target.topics[turn % target.topics.len()];
-            let single = target.batch == 1;
-            if !single {
-                body.extend_from_slice(b"{\"events\":[");
-            }
-            for index in 0..target.batch {
-                if index > 0 {
-                    body.push(b',');
-                }
-                let head = format!("{{\"topic\":\"{topic}\",\"type\":\"bench.event\",\"payload\":");
-                body.extend_from_slice(head.as_bytes());
+        match &target.form {
+            Form::Bare => places.push(push_payload(&mut body, target.payload)),
+            Form::Message => {
+                body.extend_from_slice(b"{\"eventType\":\"bench.event\",\"payload\":");
                 places.push(push_payload(&mut body, target.payload));
                 body.push(b'}');
             }
-            if !single {
-                body.extend_from_slice(b"]}");
+            Form::Event(topics) => {
+                let topic = &topics[turn % topics.len()];
+                let single = target.batch == 1;
+                if !single {
+                    body.extend_from_slice(b"{\"events\":[");
+                }
+                for index in 0..target.batch {
+                    if index > 0 {
+                        body.push(b',');
+                    }
+                    let head =
+                        format!("{{\"topic\":\"{topic}\",\"type\":\"bench.event\",\"payload\":");
+                    body.extend_from_slice(head.as_bytes());
+                    places.push(push_payload(&mut body, target.payload));
+                    body.push(b'}');
+                }
+                if !single {
+                    body.extend_from_slice(b"]}");
+                }
             }
         }
+        let key_line = match target.keyed {
+            true => format!("{KEY_HEAD}{:0DIGITS$}\r\n", 0),
+            false => String::new(),
+        };
         let mut bytes = format!(
-            "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n{}content-length: {}\r\n\r\n",
+            "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n{}{key_line}content-length: {}\r\n\r\n",
             target.path,
             target.address,
             target.headers,
             body.len()
         )
         .into_bytes();
-        let offset = bytes.len();
+        let head = bytes.len();
+        let text = KEY_HEAD.as_bytes();
+        let key = match target.keyed {
+            true => bytes.windows(text.len()).position(|own| own == text),
+            false => None,
+        };
+        let key = key.map(|at| at + text.len());
         bytes.extend_from_slice(&body);
-        places.iter_mut().for_each(|place| *place += offset);
-        Self { bytes, places }
+        places.iter_mut().for_each(|place| *place += head);
+        Self { bytes, places, key }
     }
 
     pub(crate) fn stamp(&mut self, first: u64, now: u64) {
@@ -87,6 +121,9 @@ impl Request {
             let time = place + DIGITS + "\",\"t\":\"".len();
             put_digits(&mut self.bytes[*place..place + DIGITS], first + index as u64);
             put_digits(&mut self.bytes[time..time + DIGITS], now);
+        }
+        if let Some(place) = self.key {
+            put_digits(&mut self.bytes[place..place + DIGITS], first);
         }
     }
 }

@@ -23,6 +23,7 @@ mod push;
 mod report;
 mod scenarios;
 mod sink;
+mod svix;
 mod wire;
 
 use std::path::PathBuf;
@@ -82,7 +83,8 @@ struct Args {
     /// Hostile receivers in the hostile scenario, spread over every mode there is.
     #[arg(long, default_value_t = 1_000)]
     hostile: usize,
-    /// Events per second for the healthy receivers in the hostile scenario.
+    /// Events per second for the healthy receivers in the hostile scenario; messages per second when their answers are timed in
+    /// the svix scenario.
     #[arg(long, default_value_t = 500.0)]
     rate: f64,
     /// Idle connections in the sockets scenario.
@@ -97,7 +99,10 @@ struct Args {
     /// How senders of the push scenario show who they are.
     #[arg(long, value_enum, default_value_t = VapidForm::V2)]
     vapid: VapidForm,
-    /// A setting of the server in the sockets and push scenarios, like push.direct=stored.
+    /// Applications in the svix scenario, each with three endpoints.
+    #[arg(long, default_value_t = 10_000)]
+    applications: usize,
+    /// A setting of the server in the sockets, push and svix scenarios, like push.direct=stored.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Where the embedded store puts its data; a folder below it is made and removed.
@@ -141,6 +146,8 @@ enum Scenario {
     Sockets,
     /// Web Push: messages to agents who are connected, away, and back.
     Push,
+    /// The Svix API: messages next to events of the native API, and many applications.
+    Svix,
     /// The bare relay that throughput is compared with (used by the other scenarios).
     #[value(hide = true)]
     Relay,
@@ -219,6 +226,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         Scenario::BareSockets => push::serve_bare(false).await?,
         Scenario::BarePush => push::serve_bare(true).await?,
         Scenario::Sockets | Scenario::Push => push::run(&args).await?,
+        Scenario::Svix => svix::run(&args).await?,
         Scenario::History => {
             let (bench, home) = (scenarios::Bench::new(&args).await?, child::Home::new(&args)?);
             history::run(&args, bench, home).await?;

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use super::child::{Home, Server};
-use super::load::{Load, Target};
+use super::load::{Form, Load, Target};
 use super::progress::{self, say};
 use super::report::Report;
 use super::sink::Sink;
@@ -156,7 +156,8 @@ impl Bench<'_> {
             address: server.address,
             path: path.to_owned(),
             headers: format!("authorization: Bearer {key}\r\n"),
-            topics,
+            form: Form::Event(topics),
+            keyed: false,
             batch,
             payload: self.args.payload,
         })
@@ -203,7 +204,8 @@ impl Bench<'_> {
             address: relay.address,
             path: "/".to_owned(),
             headers: String::new(),
-            topics: Vec::new(),
+            form: Form::Bare,
+            keyed: false,
             batch: 1,
             payload: self.args.payload,
         };

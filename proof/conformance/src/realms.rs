@@ -1,6 +1,6 @@
 //! Cases about realms, what they own, and what is said of tenants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use posthorn_domain::{
     ApiKey, CatalogVersion, EventType, ExternalId, KnownType, Metadata, Realm, RealmDefaults,
@@ -36,6 +36,7 @@ fn known_type(realm: &str, name: &str) -> KnownType {
         examples: vec![serde_json::json!({"a": [1, null]})],
         archived: false,
         deprecated: true,
+        feature_flags: BTreeSet::from(["beta".to_owned()]),
         created_at: at(0),
         updated_at: at(0),
     }

@@ -33,6 +33,7 @@ fn session(home: Home, kind: SessionKind, made: i64) -> Session {
         scopes: Vec::new(),
         groups: vec!["ops \u{1F4EF}".to_owned()],
         capabilities: vec![Capability::View, Capability::Resend],
+        feature_flags: vec!["beta".to_owned()],
         label: None,
         back: None,
         created_at: at(made),

@@ -98,6 +98,9 @@ pub(crate) async fn put(mut call: Call) -> Answer {
     let Contents { description, group, schemas, examples, archived, deprecated } = contents;
     check_description(&description)?;
     let now = call.engine().now();
+    // These are said elsewhere, and stay.
+    let old = call.engine().catalog().event_type(&realm, &name);
+    let feature_flags = old.map(|old| old.feature_flags.clone()).unwrap_or_default();
     let known = KnownType {
         realm,
         name,
@@ -107,6 +110,7 @@ pub(crate) async fn put(mut call: Call) -> Answer {
         examples,
         archived,
         deprecated,
+        feature_flags,
         created_at: now,
         updated_at: now,
     };

@@ -42,6 +42,7 @@ pub(crate) async fn create_link(mut call: Call) -> Answer {
         label: new.label,
         back: new.return_url,
         key: call.key(),
+        ..usual
     };
     let (link, token) = call.engine().create_portal_link(call.tenant(), new).await?;
     let token = token.expose_str().ok_or_else(|| Problem::not_found("portal link"))?;

@@ -409,7 +409,7 @@ pub(crate) async fn rotate_secret(mut call: Call) -> Answer {
         None => SecretName::new(SIGNING_SECRET).expect("the shipped name is valid"),
     };
     let kind = secret_kind.map(SecretKind::from);
-    let rotation = Rotation { name, value: secret, kind, overlap };
+    let rotation = Rotation { name, value: secret, kind, overlap, seed: None };
     let (view, secret) = call.engine().rotate_secret(tenant, id, rotation).await?;
     let keys = view.verification_keys(call.engine().now()).unwrap_or_default();
     respond::ok(&Rotated { secret, public_keys: keys.iter().map(PublicKeyView::from).collect() })

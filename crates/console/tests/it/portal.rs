@@ -174,6 +174,7 @@ async fn nothing_of_another_tenant_is_there() {
         examples: vec![json!({"id": 7})],
         archived: false,
         deprecated: false,
+        feature_flags: Default::default(),
         created_at: engine.now(),
         updated_at: engine.now(),
     };

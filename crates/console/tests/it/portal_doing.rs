@@ -243,6 +243,7 @@ async fn stored_markup_is_shown_and_never_done() {
         examples: vec![serde_json::json!(MARKUP)],
         archived: false,
         deprecated: false,
+        feature_flags: Default::default(),
         created_at: site.engine.now(),
         updated_at: site.engine.now(),
     };

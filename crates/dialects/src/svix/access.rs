@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use posthorn_access::bearer;
-use posthorn_domain::{Capability, Home, KeyId, RealmName, Scope, SessionKind, Tenant, TenantId};
+use posthorn_domain::{
+    Capability, Home, KeyId, KnownType, RealmName, Scope, SessionKind, Tenant, TenantId,
+};
 use posthorn_engine::{Acting, Principal, TenantFilter};
 use posthorn_listener::Peer;
 use posthorn_sealing::{hash, jwt};
@@ -39,6 +41,8 @@ pub(super) struct Caller {
     pub(super) key: Option<KeyId>,
     /// A name for what is kept for this token alone.
     pub(super) token: [u8; 32],
+    /// The flags of an application's token: which event types it may see, of those that not every application may.
+    flags: Vec<String>,
 }
 
 /// What the former server says in a token.
@@ -48,6 +52,8 @@ struct Claims {
     /// Only in the token of an application: whose application it is.
     #[serde(default)]
     org: Option<String>,
+    #[serde(default)]
+    feature_flags: Option<Vec<String>>,
 }
 
 /// Lets a request in, or not. Returns the service as it acts for whoever asks.
@@ -83,7 +89,8 @@ pub(super) async fn admit(
         let realm = service.engine.catalog().realm_of(tenant)?;
         let (id, home) = (session.id.to_string(), session.home.clone());
         let by = Acting::session(&id, &session.name, home, SURFACE, address);
-        (Caller { realm, only: Some(tenant), key: session.opener.key(), token }, by)
+        let (key, flags) = (session.opener.key(), session.feature_flags.clone());
+        (Caller { realm, only: Some(tenant), key, token, flags }, by)
     } else {
         return Err(service.callers.unknown(peer).into());
     };
@@ -118,7 +125,7 @@ fn of_key(
         return Err(Failure::Forbidden);
     }
     service.callers.admit_to_realm(Some(principal), scope_of(needs), peer)?;
-    Ok(Caller { realm, only, key: Some(key), token })
+    Ok(Caller { realm, only, key: Some(key), token, flags: Vec::new() })
 }
 
 fn claims(service: &Service, text: &str) -> Option<Claims> {
@@ -144,14 +151,17 @@ fn of_claims(
     count(service, &claims.sub)?;
     match &claims.org {
         None if claims.sub.starts_with(id::ORGANISATION) => {
-            Ok(Caller { realm: realm(&claims.sub)?, only: None, key: None, token })
+            let flags = Vec::new();
+            Ok(Caller { realm: realm(&claims.sub)?, only: None, key: None, token, flags })
         }
         None => Err(Failure::bad_request("bad token", "The token names no organisation.")),
         Some(organisation) => {
             if matches!(needs, Needs::Organisation(_)) {
                 return Err(Failure::Forbidden);
             }
-            let caller = Caller { realm: realm(organisation)?, only: None, key: None, token };
+            let flags = claims.feature_flags.clone().unwrap_or_default();
+            let realm = realm(organisation)?;
+            let caller = Caller { realm, only: None, key: None, token, flags };
             let tenant = caller.application(service, &claims.sub).ok();
             let tenant = tenant.ok_or(Failure::Unauthorized)?;
             Ok(Caller { only: Some(tenant.id), ..caller })
@@ -167,6 +177,13 @@ fn count(service: &Service, who: &str) -> Result<(), Failure> {
 }
 
 impl Caller {
+    /// Whether an event type is there for this caller.
+    pub(super) fn sees(&self, known: &KnownType) -> bool {
+        self.only.is_none()
+            || known.feature_flags.is_empty()
+            || self.flags.iter().any(|own| known.feature_flags.contains(own))
+    }
+
     /// The application that a path names, by id or by the name its maker gave it. What is not the caller's is not there.
     pub(super) fn application(&self, service: &Service, text: &str) -> Result<Tenant, Failure> {
         let catalog = service.engine.catalog();

@@ -231,7 +231,7 @@ async fn show(call: &Call, tenant: TenantId, shown: Arranged<AttemptLine>) -> An
 /// `GET /app/{app}/attempt/endpoint/{ep}`.
 pub(super) async fn of_endpoint(call: &Call, app: &str, ep: &str) -> Answer {
     let tenant = call.application(app)?.id;
-    let own = call.endpoint(tenant, ep)?.subscription.id;
+    let own = call.receiver(tenant, ep)?.subscription.id;
     let paging = Paging::read(&call.query, false)?;
     let started = message::period(call)?;
     let base = AttemptFilter { subscription: Some(own), started, ..AttemptFilter::default() };
@@ -255,7 +255,7 @@ pub(super) async fn of_message(call: &Call, app: &str, msg: &str, ep: Option<&st
 
 /// An endpoint, also one that was deleted: its attempts are kept.
 fn known_endpoint(call: &Call, tenant: TenantId, text: &str) -> Result<SubscriptionId, Failure> {
-    match (call.endpoint(tenant, text), id::read_endpoint(text)) {
+    match (call.receiver(tenant, text), id::read_endpoint(text)) {
         (Ok(view), _) => Ok(view.subscription.id),
         (Err(_), Some(id)) => Ok(id),
         (Err(failure), None) => Err(failure),
@@ -307,7 +307,7 @@ fn next_attempt(delivery: &Delivery) -> Option<String> {
 /// `GET /app/{app}/endpoint/{ep}/msg`: what an endpoint got, and how it stands.
 pub(super) async fn messages_of(call: &Call, app: &str, ep: &str) -> Answer {
     let tenant = call.application(app)?.id;
-    let own = call.endpoint(tenant, ep)?.subscription.id;
+    let own = call.receiver(tenant, ep)?.subscription.id;
     let with_content = call.with_content()?;
     let paging = Paging::read(&call.query, false)?;
     let state = match call.query.number("status")? {
@@ -424,7 +424,7 @@ fn deleted(delivery: &Delivery) -> Value {
 pub(super) async fn resend(call: Call, app: &str, msg: &str, ep: &str) -> Answer {
     let tenant = call.application(app)?.id;
     let event = message::find(&call, tenant, msg).await?;
-    let own = call.endpoint(tenant, ep)?;
+    let own = call.receiver(tenant, ep)?;
     if event.expunged_at.is_some() {
         let detail = "The payload of the message was removed.";
         return Err(Failure::bad_request("missing_payload", detail));

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use super::access::{self, Caller, FORMER_ID, Needs};
 use super::body::Object;
+use super::endpoint::Kind;
 use super::failure::Failure;
 use super::page::Query;
 use super::{Service, id, once, operational, route};
@@ -175,16 +176,45 @@ impl Call {
         tenant: TenantId,
         text: &str,
     ) -> Result<Arc<SubscriptionView>, Failure> {
+        self.find(tenant, text, |kind| kind == Kind::Endpoint)
+    }
+
+    /// The destination that a path names.
+    pub(super) fn destination(
+        &self,
+        tenant: TenantId,
+        text: &str,
+    ) -> Result<Arc<SubscriptionView>, Failure> {
+        self.find(tenant, text, |kind| kind != Kind::Endpoint)
+    }
+
+    /// What a path names to which messages are sent: an endpoint, or a destination that is one too.
+    pub(super) fn receiver(
+        &self,
+        tenant: TenantId,
+        text: &str,
+    ) -> Result<Arc<SubscriptionView>, Failure> {
+        self.find(tenant, text, |kind| kind != Kind::Polling)
+    }
+
+    fn find(
+        &self,
+        tenant: TenantId,
+        text: &str,
+        of: impl Fn(Kind) -> bool,
+    ) -> Result<Arc<SubscriptionView>, Failure> {
         let catalog = self.service.engine.catalog();
         let by_id = |id: SubscriptionId| catalog.subscription(tenant, id).ok();
-        let found = id::read_endpoint(text).and_then(by_id);
+        let id = id::read_endpoint(text).or_else(|| id::read_destination(text));
+        let found = id.and_then(by_id);
         let found = found.or_else(|| catalog.subscription_named(tenant, &text.parse().ok()?));
         let found = found.or_else(|| {
             let former = text.starts_with(id::ENDPOINT).then_some(text)?;
             let mut all = catalog.subscriptions(tenant).into_iter();
             all.find(|view| view.subscription.labels.get(FORMER_ID) == Some(former))
         });
-        let is_one = |view: &Arc<SubscriptionView>| view.subscription.destination.url().is_some();
+        let is_one =
+            |view: &Arc<SubscriptionView>| Kind::of_url(&view.subscription).is_some_and(of);
         found.filter(is_one).ok_or(Failure::NotFound)
     }
 
@@ -203,7 +233,7 @@ impl Call {
         text: &str,
     ) -> Result<Arc<SubscriptionView>, Failure> {
         match whose {
-            Whose::Application(app) => self.endpoint(self.application(app)?.id, text),
+            Whose::Application(app) => self.receiver(self.application(app)?.id, text),
             Whose::Organisation => operational::find(self, text),
         }
     }

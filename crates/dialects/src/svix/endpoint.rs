@@ -5,6 +5,7 @@
 
 mod filter;
 pub(super) mod headers;
+pub(super) mod kind;
 pub(super) mod secret;
 pub(super) mod stats;
 
@@ -13,7 +14,8 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use posthorn_domain::{
-    Metadata, SecretName, Subscription, SubscriptionName, SubscriptionStatus, Tenant,
+    Metadata, SecretName, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus,
+    Tenant,
 };
 use posthorn_engine::{
     DestinationInput, Error, NewSubscription, SecretInput, SubscriptionChange, SubscriptionView,
@@ -23,11 +25,12 @@ use serde_json::{Value, json};
 use super::body::{Given, Object};
 use super::call::{Answer, Call, json, nothing, ok};
 use super::failure::Failure;
+use super::id;
 use super::once::Seed;
 use super::page::{Paging, list as shown_list};
-use super::{Disabled, id};
 
 pub(super) use filter::{ATTRIBUTE_PREFIX, Wanted};
+pub(super) use kind::Kind;
 
 /// What the profile calls the secret that it signs with.
 pub(super) const SIGNING: &str = "signing";
@@ -35,14 +38,14 @@ pub(super) const SIGNING: &str = "signing";
 pub(super) const CHANNELS_MAX: usize = 10;
 pub(super) const CHANNEL_BYTES_MAX: usize = 90;
 /// How often a change is merged anew when others change the same thing at the same time.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 /// The label that keeps what an endpoint wants while it is disabled and gets nothing.
 const KEPT_FILTER: &str = "svix.filter";
 
 /// What an endpoint is shown as.
 pub(super) fn view(call: &Call, view: &SubscriptionView) -> Value {
     let own = &view.subscription;
-    let wanted = Wanted::read(&kept_filter(own), &call.service.options.topic);
+    let wanted = wanted(call, own);
     let rate =
         own.overrides.pointer("/limits/rate").and_then(Value::as_f64).map(|rate| rate as u64);
     let metadata: BTreeMap<String, String> = own.metadata.clone().into();
@@ -68,15 +71,24 @@ pub(super) fn view(call: &Call, view: &SubscriptionView) -> Value {
 }
 
 /// What it wants, or wanted when it was disabled.
+pub(super) fn wanted(call: &Call, own: &Subscription) -> Wanted {
+    let topic = Kind::of(own).topic(&call.service.options.topic);
+    Wanted::read(&kept_filter(own), &topic)
+}
+
 fn kept_filter(own: &Subscription) -> posthorn_domain::Filter {
     let kept = own.labels.get(KEPT_FILTER).and_then(|text| serde_json::from_str(text).ok());
     kept.unwrap_or_else(|| own.filter.clone())
 }
 
-/// All endpoints of an application, oldest first.
-pub(super) fn all(call: &Call, tenant: &Tenant) -> Vec<Arc<SubscriptionView>> {
+/// All endpoints of an application, or all of its destinations, oldest first.
+pub(super) fn all(
+    call: &Call,
+    tenant: &Tenant,
+    of: impl Fn(Kind) -> bool,
+) -> Vec<Arc<SubscriptionView>> {
     let mut all = call.service.engine.catalog().subscriptions(tenant.id);
-    all.retain(|view| view.subscription.destination.url().is_some());
+    all.retain(|view| Kind::of_url(&view.subscription).is_some_and(&of));
     all.sort_by_key(|view| view.subscription.id);
     all
 }
@@ -85,7 +97,7 @@ pub(super) fn all(call: &Call, tenant: &Tenant) -> Vec<Arc<SubscriptionView>> {
 pub(super) fn list(call: &Call, app: &str) -> Answer {
     let tenant = call.application(app)?;
     let paging = Paging::ordered(&call.query, false)?;
-    let mut all = all(call, &tenant);
+    let mut all = all(call, &tenant, |kind| kind == Kind::Endpoint);
     if !paging.ascending {
         all.reverse();
     }
@@ -102,7 +114,7 @@ pub(super) fn get(call: &Call, app: &str, ep: &str) -> Answer {
     ok(&view(call, &*call.endpoint(tenant.id, ep)?))
 }
 
-/// What somebody says about an endpoint.
+/// What somebody says about an endpoint or a destination.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) url: Option<String>,
@@ -124,53 +136,16 @@ impl Contents {
         change: bool,
         check: impl FnOnce(&BTreeSet<String>) -> Result<(), String>,
     ) -> Self {
-        let mut contents = Self::default();
-        match body.text("url") {
-            Given::Some(url) => contents.url = Some(read_url(body, url)),
-            Given::Absent if change => {}
-            _ => body.refuse("url", "field required"),
-        }
+        let mut contents = Self::shared(body, id::ENDPOINT, check);
+        contents.url = read_url(body, change);
         contents.description = body.text("description").or_absent();
         contents.disabled = body.flag("disabled").or_absent();
-        contents.uid = body.text("uid").change().map(|uid| {
-            let uid = uid?;
-            match id::check_uid(&uid, id::ENDPOINT) {
-                Ok(()) => Some(uid),
-                Err(problem) => {
-                    body.refuse("uid", problem);
-                    None
-                }
-            }
-        });
-        contents.types = body.set("eventTypes", Some("filterTypes")).change().map(|types| {
-            // An empty list is what some pages send for everything.
-            let types = types.filter(|types| !types.is_empty())?;
-            if let Err(problem) = check(&types) {
-                body.refuse("eventTypes", problem);
-            }
-            Some(types)
-        });
-        contents.channels = body.set("channels", None).change().map(|channels| {
-            let channels = channels.filter(|channels| !channels.is_empty())?;
-            if let Err(problem) = check_channels(&channels) {
-                body.refuse("channels", problem);
-            }
-            Some(channels)
-        });
         contents.rate = body.number_of("throttleRate", "rateLimit").change().map(|rate| {
             let rate = rate?;
             if !(1..=u64::from(u16::MAX)).contains(&rate) {
                 body.refuse("throttleRate", "must be from 1 to 65535");
             }
             Some(rate)
-        });
-        let metadata = body.texts("metadata").change().map(Option::unwrap_or_default);
-        contents.metadata = metadata.and_then(|pairs| match Metadata::try_from(pairs) {
-            Ok(metadata) => Some(metadata),
-            Err(error) => {
-                body.refuse("metadata", error.to_string());
-                None
-            }
         });
         contents.secret = body.text("secret").or_absent();
         contents.headers = body.texts("headers").or_absent();
@@ -180,33 +155,98 @@ impl Contents {
         contents
     }
 
+    /// What endpoints and destinations have in common.
+    pub(super) fn shared(
+        body: &mut Object,
+        prefix: &str,
+        check: impl FnOnce(&BTreeSet<String>) -> Result<(), String>,
+    ) -> Self {
+        let uid = body.text("uid").change().map(|uid| {
+            let uid = uid?;
+            match id::check_uid(&uid, prefix) {
+                Ok(()) => Some(uid),
+                Err(problem) => {
+                    body.refuse("uid", problem);
+                    None
+                }
+            }
+        });
+        let types = body.set("eventTypes", Some("filterTypes")).change().map(|types| {
+            // An empty list is what some pages send for everything.
+            let types = types.filter(|types| !types.is_empty())?;
+            if let Err(problem) = check(&types) {
+                body.refuse("eventTypes", problem);
+            }
+            Some(types)
+        });
+        let channels = body.set("channels", None).change().map(|channels| {
+            let channels = channels.filter(|channels| !channels.is_empty())?;
+            if let Err(problem) = check_channels(&channels) {
+                body.refuse("channels", problem);
+            }
+            Some(channels)
+        });
+        let metadata = body.texts("metadata").change().map(Option::unwrap_or_default);
+        let metadata = metadata.and_then(|pairs| match Metadata::try_from(pairs) {
+            Ok(metadata) => Some(metadata),
+            Err(error) => {
+                body.refuse("metadata", error.to_string());
+                None
+            }
+        });
+        Self { uid, types, channels, metadata, ..Self::default() }
+    }
+
+    /// What was not said is to be as in something new.
+    pub(super) fn whole(self) -> Self {
+        Self {
+            uid: Some(self.uid.flatten()),
+            description: Some(self.description.unwrap_or_default()),
+            disabled: Some(self.disabled.unwrap_or(false)),
+            types: Some(self.types.flatten()),
+            channels: Some(self.channels.flatten()),
+            rate: Some(self.rate.flatten()),
+            metadata: Some(self.metadata.unwrap_or_default()),
+            secret: None,
+            ..self
+        }
+    }
+
     /// As the name of a subscription: every uid fits.
     fn name(&self) -> Option<Option<SubscriptionName>> {
         self.uid.as_ref().map(|uid| uid.as_ref().and_then(|uid| uid.parse().ok()))
     }
 
-    fn filter(&self, call: &Call, old: &Wanted) -> posthorn_domain::Filter {
+    fn filter(&self, call: &Call, old: &Wanted, kind: Kind) -> posthorn_domain::Filter {
         let wanted = Wanted {
             types: self.types.clone().unwrap_or_else(|| old.types.clone()),
             channels: self.channels.clone().unwrap_or_else(|| old.channels.clone()),
         };
-        wanted.filter(&call.service.options.topic)
+        wanted.filter(&kind.topic(&call.service.options.topic))
     }
 }
 
-/// A URL as it comes back: a bare host has a path.
-fn read_url(body: &mut Object, text: String) -> String {
+/// A URL as it comes back: a bare host has a path. It must be there unless it is only a change.
+pub(super) fn read_url(body: &mut Object, change: bool) -> Option<String> {
+    let text = match body.text("url") {
+        Given::Some(text) => text,
+        Given::Absent if change => return None,
+        _ => {
+            body.refuse("url", "field required");
+            return None;
+        }
+    };
     match url::Url::parse(&text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => url.to_string(),
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Some(url.to_string()),
         _ => {
             body.refuse("url", "must be an http or https URL");
-            text
+            None
         }
     }
 }
 
 /// Only types that the catalogue has can be asked for.
-fn check_types(call: &Call, types: &BTreeSet<String>) -> Result<(), String> {
+pub(super) fn check_types(call: &Call, types: &BTreeSet<String>) -> Result<(), String> {
     let catalog = call.service.engine.catalog();
     let known = |name: &&String| {
         let name = name.parse().ok();
@@ -255,7 +295,9 @@ pub(super) fn with_rate(mut overrides: Value, rate: Option<u64>) -> Value {
 
 fn conflict(error: Error) -> Failure {
     match error {
-        Error::AlreadyExists(_) => Failure::conflict("An endpoint with this uid already exists."),
+        Error::AlreadyExists(_) => {
+            Failure::conflict("An endpoint or destination with this uid already exists.")
+        }
         other => other.into(),
     }
 }
@@ -266,18 +308,19 @@ pub(super) async fn create(mut call: Call, app: &str, seed: Option<Seed>) -> Ans
     let mut body = call.object(tenant.id).await?;
     let contents = Contents::read(&mut body, false, |types| check_types(&call, types));
     body.done()?;
-    let made = make(&call, &tenant, contents, seed).await?;
+    let made = make(&call, &tenant, Kind::Endpoint, contents, seed).await?;
     Ok(json(StatusCode::CREATED, &view(&call, &made)))
 }
 
-async fn make(
+pub(super) async fn make(
     call: &Call,
     tenant: &Tenant,
+    kind: Kind,
     contents: Contents,
     seed: Option<Seed>,
 ) -> Result<Arc<SubscriptionView>, Failure> {
-    let filter = contents.filter(call, &Wanted::default());
-    let mut overrides = with_rate(json!({}), contents.rate.flatten());
+    let filter = contents.filter(call, &Wanted::default(), kind);
+    let mut overrides = with_rate(kind.overrides(), contents.rate.flatten());
     let mut secrets = Vec::new();
     if let Some(secret) = &contents.secret {
         secrets.push(SecretInput { name: named(SIGNING)?, value: secret::read(secret)? });
@@ -288,8 +331,8 @@ async fn make(
         secrets.extend(custom.secrets()?);
     }
     let paused = contents.disabled.unwrap_or(false);
-    let drops = paused && call.service.options.disabled == Disabled::Drop;
-    let (labels, filter) = shelve(&posthorn_domain::Labels::default(), filter, drops);
+    let drops = paused && kind.drops(call.service.options.disabled);
+    let (labels, filter) = shelve(&kind.labels(), filter, drops);
     let new = NewSubscription {
         name: contents.name().flatten(),
         description: contents.description.unwrap_or_default(),
@@ -337,23 +380,13 @@ pub(super) async fn put(mut call: Call, app: &str, ep: &str) -> Answer {
     let contents = Contents::read(&mut body, false, |types| check_types(&call, types));
     body.done()?;
     match call.endpoint(tenant.id, ep) {
-        Ok(_) => {
-            let whole = Contents {
-                uid: Some(contents.uid.flatten()),
-                description: Some(contents.description.unwrap_or_default()),
-                disabled: Some(contents.disabled.unwrap_or(false)),
-                types: Some(contents.types.flatten()),
-                channels: Some(contents.channels.flatten()),
-                rate: Some(contents.rate.flatten()),
-                metadata: Some(contents.metadata.unwrap_or_default()),
-                secret: None,
-                ..contents
-            };
-            ok(&view(&call, &*change(&call, &tenant, ep, &whole).await?))
+        Ok(old) => {
+            let own = old.subscription.id;
+            ok(&view(&call, &*change(&call, &tenant, own, &contents.whole()).await?))
         }
         Err(_) => {
             let contents = Contents { secret: None, ..contents };
-            let made = make(&call, &tenant, contents, None).await?;
+            let made = make(&call, &tenant, Kind::Endpoint, contents, None).await?;
             Ok(json(StatusCode::CREATED, &view(&call, &made)))
         }
     }
@@ -362,29 +395,32 @@ pub(super) async fn put(mut call: Call, app: &str, ep: &str) -> Answer {
 /// `PATCH /app/{app}/endpoint/{ep}`: only what is said changes.
 pub(super) async fn patch(mut call: Call, app: &str, ep: &str) -> Answer {
     let tenant = call.application(app)?;
-    call.endpoint(tenant.id, ep)?;
+    let own = call.endpoint(tenant.id, ep)?.subscription.id;
     let mut body = call.object(tenant.id).await?;
     let contents = Contents::read(&mut body, true, |types| check_types(&call, types));
     body.done()?;
-    ok(&view(&call, &*change(&call, &tenant, ep, &contents).await?))
+    ok(&view(&call, &*change(&call, &tenant, own, &contents).await?))
 }
 
 /// Merges what was said into what is there, as often as others interfere.
-async fn change(
+pub(super) async fn change(
     call: &Call,
     tenant: &Tenant,
-    ep: &str,
+    id: SubscriptionId,
     contents: &Contents,
 ) -> Result<Arc<SubscriptionView>, Failure> {
     let engine = &call.service.engine;
     for _ in 0..TRIES {
-        let old = call.endpoint(tenant.id, ep)?;
+        let old = engine.catalog().subscription(tenant.id, id)?;
         let own = &old.subscription;
-        let wanted = Wanted::read(&kept_filter(own), &call.service.options.topic);
+        let kind = Kind::of(own);
         let asks = contents.types.is_some() || contents.channels.is_some();
-        let filter = if asks { contents.filter(call, &wanted) } else { kept_filter(own) };
+        let filter = match asks {
+            true => contents.filter(call, &wanted(call, own), kind),
+            false => kept_filter(own),
+        };
         let disabled = contents.disabled.unwrap_or(!own.status.is_active());
-        let drops = disabled && call.service.options.disabled == Disabled::Drop;
+        let drops = disabled && kind.drops(call.service.options.disabled);
         let (labels, filter) = shelve(&own.labels, filter, drops);
         let mut overrides = own.overrides.clone();
         if let Some(rate) = contents.rate {
@@ -435,7 +471,7 @@ async fn turn(
     match (disabled, &own.status) {
         (Some(true), SubscriptionStatus::Active) => {
             let turned = engine.pause_subscription(tenant.id, own.id).await?;
-            if call.service.options.disabled == Disabled::Drop {
+            if Kind::of(own).drops(call.service.options.disabled) {
                 super::replay::drop_pending(call, tenant.id, own.id).await?;
             }
             Ok(turned)

@@ -1,6 +1,6 @@
 //! Event types: entries of the realm's catalogue. Deleting one archives it, unless it is to be gone for good.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use posthorn_domain::{EventType, KnownType, SchemaVersion, TenantId};
@@ -15,6 +15,9 @@ use super::page::{Paging, list as shown_list};
 
 /// Entries that are looked at for one page. A realm has no more.
 const ALL: usize = 10_000;
+/// Flags of an event type or a token, and the longest.
+const FLAGS_MAX: usize = 20;
+const FLAG_BYTES_MAX: usize = 100;
 
 fn view(known: &KnownType, with_content: bool) -> Value {
     let mut view = json!({
@@ -29,6 +32,11 @@ fn view(known: &KnownType, with_content: bool) -> Value {
         true => json!(known.schemas),
         false => Value::Null,
     };
+    if let Some(first) = known.feature_flags.first() {
+        // Former clients know one.
+        view["featureFlag"] = json!(first);
+        view["featureFlags"] = json!(known.feature_flags);
+    }
     if let Some(group) = &known.group {
         view["groupName"] = json!(group);
     }
@@ -37,7 +45,8 @@ fn view(known: &KnownType, with_content: bool) -> Value {
 
 fn find(call: &Call, name: &str) -> Result<Arc<KnownType>, Failure> {
     let name = EventType::new(name).map_err(|_| Failure::NotFound)?;
-    Ok(call.service.engine.catalog().event_type(&call.caller.realm, &name)?)
+    let known = call.service.engine.catalog().event_type(&call.caller.realm, &name)?;
+    if call.caller.sees(&known) { Ok(known) } else { Err(Failure::NotFound) }
 }
 
 /// `GET /event-type`.
@@ -48,6 +57,7 @@ pub(super) fn list(call: &Call) -> Answer {
     let filter = TypeFilter { archived: (!archived).then_some(false), ..TypeFilter::default() };
     let catalog = call.service.engine.catalog();
     let (mut all, _) = catalog.event_types(&call.caller.realm, &filter, None, ALL);
+    all.retain(|known| call.caller.sees(known));
     if !paging.ascending {
         all.reverse();
     }
@@ -65,6 +75,7 @@ struct Contents {
     schemas: Option<BTreeMap<SchemaVersion, Value>>,
     archived: Option<bool>,
     deprecated: Option<bool>,
+    flags: Option<BTreeSet<String>>,
 }
 
 impl Contents {
@@ -85,10 +96,8 @@ impl Contents {
                 None
             }
         };
-        // Which applications may know of it is not kept here.
-        body.value("featureFlag");
-        body.value("featureFlags");
-        Self { description, group, schemas, archived, deprecated }
+        let flags = read_flags(body);
+        Self { description, group, schemas, archived, deprecated, flags }
     }
 
     /// The entry with what was said, whole or as a change of what was there.
@@ -106,10 +115,35 @@ impl Contents {
             schemas,
             archived: self.archived.unwrap_or(base.archived),
             deprecated: self.deprecated.unwrap_or(base.deprecated),
+            feature_flags: self.flags.unwrap_or(base.feature_flags),
             updated_at: new.updated_at,
             ..base
         }
     }
+}
+
+/// Which applications may know of it. Former clients give one flag.
+fn read_flags(body: &mut Object) -> Option<BTreeSet<String>> {
+    let former = body.text("featureFlag").change().map(BTreeSet::from_iter);
+    let flags = body.set("featureFlags", None).change().map(Option::unwrap_or_default);
+    let flags = flags.or(former)?;
+    if let Err(problem) = check_flags(&flags) {
+        body.refuse("featureFlags", problem);
+    }
+    Some(flags)
+}
+
+/// Flags of an event type, or of a token.
+pub(super) fn check_flags(flags: &BTreeSet<String>) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let fits =
+        |own: &String| !own.is_empty() && own.len() <= FLAG_BYTES_MAX && own.chars().all(plain);
+    if flags.len() > FLAGS_MAX || !flags.iter().all(fits) {
+        return Err(format!(
+            "must be at most {FLAGS_MAX}, each of 1 to {FLAG_BYTES_MAX} characters of A-Z a-z 0-9 - _ ."
+        ));
+    }
+    Ok(())
 }
 
 /// Versions are numbers, as everybody writes them.
@@ -147,6 +181,7 @@ fn fresh(call: &Call, name: EventType) -> KnownType {
         examples: Vec::new(),
         archived: false,
         deprecated: false,
+        feature_flags: BTreeSet::new(),
         created_at: now,
         updated_at: now,
     }

@@ -1,13 +1,12 @@
 //! Ids as this API shows them. Each is one of ours in another writing, so there is no table: it can be read back, and sorts the
 //! same way.
 
-use posthorn_domain::{
-    DeliveryId, EventId, JobId, RedriveId, SubscriptionId, TenantId, Timestamp, base62,
-};
+use posthorn_domain::{DeliveryId, EventId, JobId, SubscriptionId, TenantId, Timestamp, base62};
 
 /// Beginnings of ids.
 pub(super) const APPLICATION: &str = "app_";
 pub(super) const ENDPOINT: &str = "ep_";
+pub(super) const DESTINATION: &str = "sink_";
 pub(super) const MESSAGE: &str = "msg_";
 pub(super) const ATTEMPT: &str = "atmpt_";
 pub(super) const TASK: &str = "qtask_";
@@ -45,6 +44,14 @@ pub(super) fn read_endpoint(text: &str) -> Option<SubscriptionId> {
     bare(ENDPOINT, text).map(SubscriptionId::from_bytes)
 }
 
+pub(super) fn destination(id: SubscriptionId) -> String {
+    write(DESTINATION, id.as_bytes(), 0)
+}
+
+pub(super) fn read_destination(text: &str) -> Option<SubscriptionId> {
+    bare(DESTINATION, text).map(SubscriptionId::from_bytes)
+}
+
 pub(super) fn message(id: EventId) -> String {
     write(MESSAGE, id.as_bytes(), 0)
 }
@@ -62,30 +69,15 @@ pub(super) fn read_attempt(text: &str) -> Option<(DeliveryId, u32)> {
     read(ATTEMPT, text).map(|(id, number)| (DeliveryId::from_bytes(id), number))
 }
 
-/// What does bulk work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TaskId {
-    Job(JobId),
-    Redrive(RedriveId),
+/// The number beside a job says a little of whose it is, so that only few tenants must be asked.
+pub(super) fn task(id: JobId, tenant: TenantId) -> String {
+    write(TASK, id.as_bytes(), mark(tenant) << 1)
 }
 
-/// The number beside a job says which kind it is of, and a little of whose it is, so that only few tenants must be asked.
-pub(super) fn task(id: TaskId, tenant: TenantId) -> String {
-    let (bytes, kind) = match &id {
-        TaskId::Job(id) => (id.as_bytes(), 0),
-        TaskId::Redrive(id) => (id.as_bytes(), 1),
-    };
-    write(TASK, bytes, mark(tenant) << 1 | kind)
-}
-
-/// The task, and the mark of the tenant whose it is.
-pub(super) fn read_task(text: &str) -> Option<(TaskId, u32)> {
+/// The job, and the mark of the tenant whose it is.
+pub(super) fn read_task(text: &str) -> Option<(JobId, u32)> {
     let (id, number) = read(TASK, text)?;
-    let task = match number & 1 {
-        0 => TaskId::Job(JobId::from_bytes(id)),
-        _ => TaskId::Redrive(RedriveId::from_bytes(id)),
-    };
-    Some((task, number >> 1))
+    (number & 1 == 0).then(|| (JobId::from_bytes(id), number >> 1))
 }
 
 /// A little of a tenant's id: 31 bits of its random half.
@@ -123,8 +115,8 @@ mod tests {
         let (delivery, job) = (DeliveryId::new(at, 5), JobId::new(at, 9));
         assert_eq!(read_attempt(&attempt(delivery, 3)), Some((delivery, 3)));
         assert!(attempt(delivery, 2) < attempt(delivery, 3));
-        let text = task(TaskId::Job(job), tenant);
-        assert_eq!(read_task(&text), Some((TaskId::Job(job), mark(tenant))));
+        let text = task(job, tenant);
+        assert_eq!(read_task(&text), Some((job, mark(tenant))));
         assert_eq!(text.len(), "qtask_".len() + 27);
     }
 

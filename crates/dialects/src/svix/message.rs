@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
-    Event, EventId, EventType, Filter, Idempotency, IdempotencyKey, Labels, Period, Span, Tenant,
-    TenantId, Timestamp, TopicName,
+    Event, EventId, EventType, Idempotency, IdempotencyKey, Labels, Period, Span, Subscription,
+    Tenant, TenantId, Timestamp, TopicName,
 };
 use posthorn_engine::{Error, Expunge, NewExpunge, Publish, Terms};
 use posthorn_sealing::hash;
@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 
 use super::body::{Object, read_time};
 use super::call::{Answer, Call, json, nothing, ok, raw};
-use super::endpoint::{ATTRIBUTE_PREFIX, check_channels};
+use super::endpoint::{ATTRIBUTE_PREFIX, Kind, check_channels};
 use super::failure::{Failure, VALUE};
 use super::once::{self, Seed};
 use super::page::Paging;
-use super::{application, id, task};
+use super::{application, id, poller, task};
 
 /// The value of the attribute that a channel or a tag is.
 const PRESENT: &str = "1";
@@ -486,11 +486,13 @@ pub(super) async fn precheck(mut call: Call, app: &str) -> Answer {
         trace: None,
     };
     let candidate = Candidate::new(&event);
-    let wanted = |filter: &Filter| filter.wants(&candidate);
+    let wanted = |own: &Subscription| match Kind::of(own) {
+        Kind::Polling => poller::filter(&call, own).wants(&candidate),
+        Kind::Endpoint | Kind::Fifo => own.filter.wants(&candidate),
+    };
     let all = call.service.engine.catalog().subscriptions(tenant.id);
-    let active = all
-        .iter()
-        .any(|view| view.subscription.status.is_active() && wanted(&view.subscription.filter));
+    let active =
+        all.iter().any(|view| view.subscription.status.is_active() && wanted(&view.subscription));
     ok(&json!({"active": active}))
 }
 
@@ -502,7 +504,7 @@ pub(super) async fn send_example(
     seed: Option<Seed>,
 ) -> Answer {
     let tenant = call.application(app)?;
-    let view_of = call.endpoint(tenant.id, ep)?;
+    let view_of = call.receiver(tenant.id, ep)?;
     let mut body = call.object(tenant.id).await?;
     let name = body.needed("eventType");
     let index = body.number("exampleIndex").or_absent().unwrap_or(0);

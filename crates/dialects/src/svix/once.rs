@@ -41,6 +41,11 @@ impl Seed {
         (self.at, self.random)
     }
 
+    /// For one of several things that a request makes, by its number.
+    pub(super) const fn part(self, number: u128) -> (Timestamp, u128) {
+        (self.at, self.random.wrapping_add(number << 8))
+    }
+
     /// When the first try began.
     pub(super) const fn at(self) -> Timestamp {
         self.at

@@ -9,9 +9,10 @@ use posthorn_engine::NewPortalLink;
 use posthorn_listener::site;
 use serde_json::json;
 
-use super::application;
 use super::call::{Answer, Call, nothing, ok};
 use super::failure::Failure;
+use super::once::Seed;
+use super::{application, event_type};
 
 /// How long a session lasts, in seconds.
 const EXPIRY: std::ops::RangeInclusive<u64> = 3_600..=604_800;
@@ -36,7 +37,7 @@ fn allowed(name: &str) -> Option<&'static [Capability]> {
 }
 
 /// `POST /auth/app-portal-access/{app}`: a link for people, and a token for pages.
-pub(super) async fn link(mut call: Call, app: &str) -> Answer {
+pub(super) async fn link(mut call: Call, app: &str, seed: Option<Seed>) -> Answer {
     let known = call.application(app);
     let owner = known.as_ref().map_or(TenantId::DEFAULT, |tenant| tenant.id);
     let mut body = call.object(owner).await?;
@@ -48,6 +49,10 @@ pub(super) async fn link(mut call: Call, app: &str) -> Answer {
     let read_only = body.flag("readOnly").or_absent().unwrap_or(false);
     let given = body.set("capabilities", None).or_absent();
     let session = body.text("sessionId").or_absent();
+    let flags = body.set("featureFlags", None).or_absent().unwrap_or_default();
+    if let Err(problem) = event_type::check_flags(&flags) {
+        body.refuse("featureFlags", problem);
+    }
     let capabilities = capabilities(given.as_ref(), read_only);
     if capabilities.is_none() {
         body.refuse("capabilities", "names something that is none");
@@ -60,23 +65,25 @@ pub(super) async fn link(mut call: Call, app: &str) -> Answer {
         (Err(_), Some(mut given)) => {
             let contents = application::Contents::read(&mut given, false);
             given.done()?;
-            application::make(&call, contents, None).await?
+            application::make(&call, contents, seed).await?
         }
     };
     let new = NewPortalLink {
         name: name(&tenant),
         capabilities: capabilities.unwrap_or_default(),
+        feature_flags: flags.into_iter().collect(),
         redeem_within: REDEEM_WITHIN,
         lasts: Duration::from_secs(expiry),
         label: Some(session.unwrap_or_else(|| LABEL.to_owned())),
         back: None,
         key: call.caller.key,
+        seed: seed.map(|seed| seed.part(1)),
     };
     let engine = &call.service.engine;
     let (_, for_people) = engine.create_portal_link(tenant.id, new.clone()).await?;
     // The token is that of a session of its own, so that the link can still be opened once.
-    let (_, waiting) = engine.create_portal_link(tenant.id, new).await?;
-    let (_, token) = engine.redeem_portal_link(waiting.expose_str().unwrap_or_default()).await?;
+    let new = NewPortalLink { seed: seed.map(|seed| seed.part(2)), ..new };
+    let (_, token) = engine.open_portal(tenant.id, new).await?;
     // Behind the sign that browsers send to nobody.
     let options = &call.service.options;
     let site = site(options.portal_url.as_deref(), options.https, &call.parts.headers);

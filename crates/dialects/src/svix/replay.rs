@@ -106,7 +106,7 @@ pub(super) async fn begin(
     seed: Option<Seed>,
 ) -> Answer {
     let tenant = call.application(app)?;
-    let own = call.endpoint(tenant.id, ep)?.subscription.id;
+    let own = call.receiver(tenant.id, ep)?.subscription.id;
     let mut body = call.object(tenant.id).await?;
     let period = window(&call, &mut body);
     let mut events = Selection { from: period.from, until: period.until, ..Selection::default() };

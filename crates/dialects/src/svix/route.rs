@@ -9,8 +9,8 @@ use super::call::Whose::{Application, Organisation};
 use super::call::{Answer, enter};
 use super::failure::Failure;
 use super::{
-    Service, application, attempt, endpoint, event_type, health, message, operational, portal,
-    replay, task,
+    Service, application, attempt, destination, endpoint, event_type, health, message, operational,
+    poller, portal, replay, task,
 };
 
 const READ: Needs = Needs::Organisation(Scope::Read);
@@ -23,7 +23,7 @@ const CHANGE: Needs = Needs::Application(Capability::ManageEndpoints);
 const RESEND: Needs = Needs::Application(Capability::Resend);
 
 /// What the whole API has and this one does not: the first parts of its paths, with a name for people.
-const ELSEWHERE: [(&[&str], &str); 8] = [
+const ELSEWHERE: [(&[&str], &str); 10] = [
     (&["stream"], "streams"),
     (&["connector"], "connectors"),
     (&["environment"], "export and import of environments"),
@@ -32,6 +32,8 @@ const ELSEWHERE: [(&[&str], &str); 8] = [
     (&["ingest"], "ingestion"),
     (&["app", "*", "integration"], "integrations"),
     (&["app", "*", "autoconfig"], "automatic configuration"),
+    (&["app", "*", "endpoint", "*", "transformation"], "transformations"),
+    (&["app", "*", "destination", "*", "transformation"], "transformations"),
 ];
 
 /// Whether a path begins like this.
@@ -118,6 +120,41 @@ pub(super) async fn answer(service: Service, path: &[&str], request: Request<Bod
             attempt::messages_of(&enter(service, request, VIEW).await?, app, ep).await
         }
 
+        ["app", app, "destination"] if get => {
+            destination::list(&enter(service, request, VIEW).await?, app).await
+        }
+        ["app", app, "destination"] if post => {
+            let act = |call, seed| destination::create(call, app, seed);
+            enter(service, request, CHANGE).await?.once(act).await
+        }
+        ["app", app, "destination", one] if get => {
+            destination::get(&enter(service, request, VIEW).await?, app, one).await
+        }
+        ["app", app, "destination", one] if put => {
+            destination::put(enter(service, request, CHANGE).await?, app, one).await
+        }
+        ["app", app, "destination", one] if patch => {
+            destination::patch(enter(service, request, CHANGE).await?, app, one).await
+        }
+        ["app", app, "destination", one] if delete => {
+            destination::delete(enter(service, request, CHANGE).await?, app, one).await
+        }
+        ["app", app, "destination", one, "secret", "rotate"] if post => {
+            let act = |call, seed| destination::rotate(call, app, one, seed);
+            enter(service, request, ROTATE).await?.once(act).await
+        }
+        ["app", app, "poller", sink] if get => {
+            poller::poll(&enter(service, request, VIEW).await?, app, sink).await
+        }
+        // These move something that is kept.
+        ["app", app, "poller", sink, "consumer", consumer] if get => {
+            poller::consume(&enter(service, request, RESEND).await?, app, sink, consumer).await
+        }
+        ["app", app, "poller", sink, "consumer", consumer, "seek"] if post => {
+            let act = |call, _| poller::seek(call, app, sink, consumer);
+            enter(service, request, RESEND).await?.once(act).await
+        }
+
         ["app", app, "msg"] if get => {
             message::list(&enter(service, request, VIEW).await?, app).await
         }
@@ -185,7 +222,7 @@ pub(super) async fn answer(service: Service, path: &[&str], request: Request<Bod
         }
 
         ["auth", "app-portal-access" | "dashboard-access", app] if post => {
-            let act = |call, _| portal::link(call, app);
+            let act = |call, seed| portal::link(call, app, seed);
             enter(service, request, MANAGE).await?.once(act).await
         }
         ["auth", "logout"] if post => portal::logout(&enter(service, request, VIEW).await?).await,
@@ -265,12 +302,14 @@ fn not_allowed(method: &Method) -> Failure {
 
 /// Whether there is something at a path, whatever is done there.
 fn is_known(path: &[&str]) -> bool {
-    let known: [&[&str]; 12] = [
+    let known: [&[&str]; 14] = [
         &["health"],
         &["app"],
         &["app", "*"],
         &["app", "*", "endpoint"],
         &["app", "*", "endpoint", "*"],
+        &["app", "*", "destination"],
+        &["app", "*", "destination", "*"],
         &["app", "*", "msg"],
         &["app", "*", "msg", "*"],
         &["event-type"],

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::access::is_application;
 use super::call::{Answer, Call, ok};
 use super::failure::Failure;
-use super::id::{self, TaskId};
+use super::id;
 use super::page::{Paging, list as shown_list};
 
 const PURGE: &str = "application.purge_content";
@@ -56,7 +56,7 @@ fn shown(job: &Job, task: &str) -> Value {
         JobState::Cancelled | JobState::Failed => "failed",
     };
     json!({
-        "id": id::task(TaskId::Job(job.id), job.tenant),
+        "id": id::task(job.id, job.tenant),
         "status": status,
         "task": task,
         "data": {"seen": job.seen, "done": job.done, "appId": id::application(job.tenant)},
@@ -66,8 +66,7 @@ fn shown(job: &Job, task: &str) -> Value {
 
 /// `GET /background-task/{task}`.
 pub(super) async fn get(call: &Call, text: &str) -> Answer {
-    let (task, mark) = id::read_task(text).ok_or(Failure::NotFound)?;
-    let TaskId::Job(job) = task else { return Err(Failure::NotFound) };
+    let (job, mark) = id::read_task(text).ok_or(Failure::NotFound)?;
     let store = call.service.engine.store();
     for tenant in applications(call).into_iter().filter(|tenant| id::mark(*tenant) == mark) {
         if let Some(view) = store.job(tenant, job).await?.as_ref().and_then(view) {

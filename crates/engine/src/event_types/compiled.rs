@@ -191,6 +191,7 @@ mod tests {
             examples: Vec::new(),
             archived: false,
             deprecated: false,
+            feature_flags: Default::default(),
             created_at: at,
             updated_at: at,
         }

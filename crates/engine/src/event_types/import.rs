@@ -137,7 +137,8 @@ fn merged(old: &KnownType, new: &KnownType) -> KnownType {
             schemas.insert(SchemaVersion(next), schema.clone());
         }
     }
-    KnownType { schemas, created_at: old.created_at, ..new.clone() }
+    let feature_flags = old.feature_flags.clone();
+    KnownType { schemas, feature_flags, created_at: old.created_at, ..new.clone() }
 }
 
 fn refuse(field: impl Into<String>, problem: impl Into<String>) -> Error {
@@ -215,6 +216,7 @@ fn webhook(
         examples: examples.unwrap_or_default(),
         archived: false,
         deprecated,
+        feature_flags: Default::default(),
         created_at: now,
         updated_at: now,
     })

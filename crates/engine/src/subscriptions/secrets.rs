@@ -7,7 +7,7 @@ use bytes::Bytes;
 use posthorn_domain::policy::Auth;
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
-    AuditAction, Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
+    AuditAction, Policy, SealedSecret, SecretName, Seed, Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_sealing::standard_webhooks::{SecretKind, SigningSecret};
 use posthorn_sealing::vault::Vault;
@@ -62,6 +62,8 @@ pub struct Rotation {
     pub kind: Option<SecretKind>,
     /// How long the old one goes on signing; the engine's default when absent.
     pub overlap: Option<Span>,
+    /// What a secret that is made up is made of, so that doing it again changes nothing; chance when absent.
+    pub seed: Option<Seed>,
 }
 
 impl std::fmt::Debug for Rotation {
@@ -73,7 +75,7 @@ impl std::fmt::Debug for Rotation {
 impl Rotation {
     /// A secret of the same kind, with the usual overlap.
     pub fn of(name: SecretName) -> Self {
-        Self { name, value: None, kind: None, overlap: None }
+        Self { name, value: None, kind: None, overlap: None, seed: None }
     }
 }
 
@@ -118,7 +120,7 @@ impl Engine {
         }
         let mut made = None;
         for name in missing(policy, &secrets) {
-            let (text, told) = make_up(kind.unwrap_or_default());
+            let (text, told) = shown(&SigningSecret::generate_of(kind.unwrap_or_default()));
             secrets.push(self.seal(
                 tenant,
                 id,
@@ -182,7 +184,7 @@ impl Engine {
         bounds: RotationBounds,
     ) -> Result<(Arc<SubscriptionView>, Option<String>)> {
         let now = self.now();
-        let Rotation { name, value, kind, overlap } = rotation;
+        let Rotation { name, value, kind, overlap, seed } = rotation;
         let options = &self.inner.options;
         let widest = RotationBounds::WIDEST.overlap_max.max(options.rotation_overlap_max);
         let overlap_max = bounds.overlap_max.min(widest);
@@ -191,11 +193,16 @@ impl Engine {
         if overlap > overlap_max {
             return Err(Error::Overlap { max: overlap_max });
         }
+        if seed.is_some() {
+            // It may have been done already, on another node.
+            self.refresh_catalog().await?;
+        }
         let view = self.catalog().subscription(tenant, id)?;
         if let Some(why) = view.destination.takes_no_secrets() {
             let problem = format!("{why}; give them again");
             return Err(Error::Secret { name: name.to_string(), problem });
         }
+        let given = value.is_some();
         let (text, told) = match value {
             Some(text) => {
                 let private = SigningSecret::parse(&text).is_ok_and(|s| s.public_key().is_some());
@@ -204,9 +211,27 @@ impl Engine {
             }
             None => {
                 let present = || view.secrets().ok().and_then(|open| open.kind(&name, now));
-                make_up(kind.or_else(present).unwrap_or_default())
+                let kind = kind.or_else(present).unwrap_or_default();
+                shown(&match seed {
+                    Some(seed) => of_seed(&self.inner.vault, id, seed, kind),
+                    None => SigningSecret::generate_of(kind),
+                })
             }
         };
+        let done = match (seed, view.secrets()) {
+            (Some(_), Ok(open)) => {
+                let mut own = open.signing(&name, now).into_iter().map(SigningSecret::to_text);
+                // Somebody may go back to a secret that has not expired yet; one of a seed is only ever the seed's.
+                match given {
+                    true => own.next().is_some_and(|newest| newest == text),
+                    false => own.any(|known| known == text),
+                }
+            }
+            _ => false,
+        };
+        if done {
+            return Ok((view, told));
+        }
         let input = SecretInput { name: name.clone(), value: text };
         if let Ok(policy) = &view.policy {
             let given = std::slice::from_ref(&input);
@@ -246,11 +271,18 @@ impl Engine {
     }
 }
 
-/// A fresh signing secret as text, and the same again if its owner has to be told. The receiver of
+/// The secret that a seed stands for. The seed lies in the store for all to read who have it, so the vault has its part.
+fn of_seed(vault: &Vault, id: SubscriptionId, seed: Seed, kind: SecretKind) -> SigningSecret {
+    let (at, chance) = seed;
+    let from = [&at.as_millis().to_be_bytes()[..], &chance.to_be_bytes(), id.as_bytes()].concat();
+    SigningSecret::made_of(kind, vault.derive(b"signing secret of a seed", &from))
+}
+
+/// A signing secret as text, and the same again if its owner has to be told. The receiver of
 /// asymmetric signatures needs the public key only, so the private one never leaves.
-fn make_up(kind: SecretKind) -> (String, Option<String>) {
-    let text = SigningSecret::generate_of(kind).to_text();
-    let told = (kind == SecretKind::Hmac).then(|| text.clone());
+fn shown(secret: &SigningSecret) -> (String, Option<String>) {
+    let text = secret.to_text();
+    let told = (secret.kind() == SecretKind::Hmac).then(|| text.clone());
     (text, told)
 }
 

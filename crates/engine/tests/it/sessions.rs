@@ -296,6 +296,28 @@ async fn each_change_of_a_session_has_its_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn links_and_sessions_that_are_made_again_of_their_seed_are_those_that_are_there() {
+    let (house, engine) = House::open().await;
+    let made = |chance| NewPortalLink {
+        feature_flags: vec!["beta".to_owned()],
+        seed: Some((engine.now(), chance)),
+        ..NewPortalLink::default()
+    };
+    let (link, token) = engine.create_portal_link(TENANT, made(1)).await.expect("a link");
+    let (session, opened) = engine.open_portal(TENANT, made(1_000)).await.expect("a session");
+    let (same, again) = engine.create_portal_link(TENANT, made(1)).await.expect("the same");
+    assert_eq!((same.id, text(&again)), (link.id, text(&token)));
+    let (same, again) = engine.open_portal(TENANT, made(1_000)).await.expect("the same");
+    assert_eq!((same.id, text(&again)), (session.id, text(&opened)));
+    assert_eq!(alive(&engine).await.len(), 2);
+    assert_eq!(opens(&engine, text(&opened)).await, Some(SessionKind::Portal));
+    assert_eq!(session.feature_flags, ["beta"]);
+    let (other, _) = engine.open_portal(TENANT, made(2_000)).await.expect("another");
+    assert_ne!(other.id, session.id);
+    assert_eq!(lines(&house).await.len(), 5, "one for each link, one for each session");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_out_of_bounds_is_refused() {
     let (_house, engine) = House::open().await;
     let refused = async |field: &str, new: NewPortalLink| {

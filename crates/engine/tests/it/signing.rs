@@ -103,6 +103,32 @@ async fn a_rotation_may_change_the_kind_and_messages_carry_both_signatures() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rotation_that_is_done_again_with_its_seed_changes_nothing() {
+    let (_house, engine) = House::open().await;
+    for kind in [SecretKind::Hmac, SecretKind::Ed25519] {
+        let wish = NewSubscription { secret_kind: Some(kind), ..new("https://a/") };
+        let (view, _) = engine.create_subscription(TENANT, wish).await.expect("made");
+        let id = view.subscription.id;
+        let rotate = async |chance: u128| {
+            let seed = Some((posthorn_domain::Timestamp::from_millis(7), chance));
+            let (view, told) = engine
+                .rotate_secret(TENANT, id, Rotation { seed, ..Rotation::of(signing()) })
+                .await
+                .expect("rotates");
+            (view.subscription.secrets.len(), told)
+        };
+        let (first, told) = rotate(1).await;
+        assert_eq!((first, told.is_some()), (2, kind == SecretKind::Hmac));
+        assert_eq!(rotate(1).await, (2, told.clone()));
+        let (second, other) = rotate(2).await;
+        assert_eq!(second, 3);
+        assert!(kind == SecretKind::Ed25519 || other != told);
+        // Also when another came after it: it is done, and says what it said.
+        assert_eq!(rotate(1).await, (3, told));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_attempt_has_its_own_timestamp_and_the_same_id() {
     let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {

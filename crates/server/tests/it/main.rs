@@ -74,6 +74,7 @@ mod snippets;
 mod source_address;
 mod store_faults;
 mod svix;
+mod svix_destinations;
 mod svix_import;
 mod svix_operational;
 mod svix_pages;

@@ -231,3 +231,65 @@ fn a_realm_is_an_organisation_of_its_own() {
     assert_eq!(as_realm("GET", "/api/v1/app/same", None).expect(200)["id"], own["id"]);
     server.stop();
 }
+
+#[test]
+fn event_types_with_a_flag_are_hidden_from_applications_without_it() {
+    let (_home, server) = svix().served();
+    ask(&server, "POST", "/api/v1/app", Some(&json!({"name": "a", "uid": "a"}))).expect(201);
+    let flagged = json!({"name": "new.thing", "description": "", "featureFlags": ["beta", "next"]});
+    let made = ask(&server, "POST", "/api/v1/event-type", Some(&flagged)).expect(201);
+    assert_eq!(
+        (&made["featureFlags"], &made["featureFlag"]),
+        (&flagged["featureFlags"], &json!("beta"))
+    );
+    let plain = json!({"name": "old.thing", "description": ""});
+    ask(&server, "POST", "/api/v1/event-type", Some(&plain)).expect(201);
+    let names = |token: &str| -> Vec<String> {
+        let list = call(&server.url, "GET", "/api/v1/event-type");
+        let list = list.header("authorization", &format!("Bearer {token}")).send().expect(200);
+        let data = list["data"].as_array().expect("a list");
+        data.iter().map(|own| own["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let token = |body: Value| {
+        let link = ask(&server, "POST", "/api/v1/auth/app-portal-access/a", Some(&body));
+        link.expect(200)["token"].as_str().expect("a token").to_owned()
+    };
+    let (with, without) = (token(json!({"featureFlags": ["next"]})), token(json!({})));
+    assert_eq!(names(&key(&server)), ["new.thing", "old.thing"]);
+    assert_eq!(names(&with), ["new.thing", "old.thing"]);
+    assert_eq!(names(&without), ["old.thing"]);
+    let one = |token: &str| {
+        let one = call(&server.url, "GET", "/api/v1/event-type/new.thing");
+        one.header("authorization", &format!("Bearer {token}")).send().status
+    };
+    assert_eq!((one(&with), one(&without)), (200, 404));
+    // Whoever changes it elsewhere leaves its flags alone.
+    let change = json!({"description": "of our own API"});
+    server.call("PUT", "/v1/event-types/new.thing").json(&change).send().expect(200);
+    assert_eq!(names(&without), ["old.thing"]);
+    let clear = json!({"featureFlags": null});
+    ask(&server, "PATCH", "/api/v1/event-type/new.thing", Some(&clear)).expect(200);
+    assert_eq!(names(&without), ["new.thing", "old.thing"]);
+    server.stop();
+}
+
+#[test]
+fn an_endpoint_has_a_bounded_number_of_secrets() {
+    let (_home, server) = svix().served();
+    ask(&server, "POST", "/api/v1/app", Some(&json!({"name": "a", "uid": "a"}))).expect(201);
+    let endpoint = json!({"url": "https://example.com/hook", "uid": "one"});
+    ask(&server, "POST", "/api/v1/app/a/endpoint", Some(&endpoint)).expect(201);
+    let rotate = |key: &str| {
+        call(&server.url, "POST", "/api/v1/app/a/endpoint/one/secret/rotate")
+            .header("authorization", &format!("Bearer {}", server.key))
+            .header("idempotency-key", key)
+            .json(json!({}))
+            .send()
+    };
+    let mut keys: Vec<Value> = (0..10).map(|n| rotate(&format!("k{n}")).expect(200)).collect();
+    assert_eq!(rotate("k9").expect(200), keys[9], "a repeat is the same answer");
+    keys.dedup();
+    assert_eq!(keys.len(), 10);
+    assert_eq!(rotate("k10").expect(400)["code"], "limit_reached");
+    server.stop();
+}

@@ -348,6 +348,67 @@ sent = [
 assert len(set(sent)) == 1
 step("idempotency")
 
+# --- destinations and pollers, which former clients do not know ---------------------------------------
+if hasattr(client, "destination"):
+    queue = client.application.create(model("ApplicationIn", name="queue", uid="queue"))
+    made = client.destination.create(
+        "queue", models.DestinationIn(uid="fifo", type="fifoEndpoint", config={"url": HERE + "/fifo"})
+    )
+    assert made.id.startswith("sink_") and made.config.url == HERE + "/fifo", made
+    assert made.batch_size == 1 and str(made.status) == "enabled"
+    polled = client.destination.create(
+        "queue", models.DestinationIn(uid="polled", type="pollingEndpoint", config={})
+    )
+    sent = [
+        client.message.create("queue", models.MessageIn(event_type="user.created", payload={"n": n})).id
+        for n in range(5)
+    ]
+    until("the queue", lambda: len(RECEIVED.of("/fifo")) == 5)
+    assert [r[1]["svix-id"] for r in RECEIVED.of("/fifo")] == sent
+    assert client.destination.get("queue", made.id).uid == "fifo"
+    listed = client.destination.list("queue", svix.api.DestinationListOptions(limit=10))
+    assert {one.uid for one in listed.data} == {"fifo", "polled"} and listed.done
+    patched = client.destination.patch(
+        "queue", "fifo", models.DestinationPatch(type="fifoEndpoint", config={}, metadata={"a": "b"})
+    )
+    assert patched.metadata == {"a": "b"} and patched.config.url == HERE + "/fifo"
+    put_one = client.destination.upsert(
+        "queue", "fifo", models.DestinationIn(uid="fifo", type="fifoEndpoint", config={"url": HERE + "/other"})
+    )
+    assert put_one.id == made.id and put_one.metadata == {} and put_one.config.url == HERE + "/other"
+    assert client.destination.rotate_secret("queue", "fifo", models.EndpointSecretRotateIn()).key
+    refused(422, lambda: client.destination.create(
+        "queue", models.DestinationIn(type="fifoEndpoint", config={"url": HERE + "/x"}, batch_size=10)
+    ))
+    refused(501, lambda: client.destination.create(
+        "queue", models.DestinationIn(type="sns", config={"topic_arn": "x"})
+    ))
+    refused(501, lambda: client.destination.transformation.get("queue", "fifo"))
+
+    poller = client.message.poller
+    first = poller.poll("queue", polled.id, svix.api.MessagePollerPollOptions(limit=3))
+    assert [one.id for one in first.data] == sent[:3] and first.data[0].payload == {"n": 0}
+    rest = poller.poll(
+        "queue", "polled", svix.api.MessagePollerPollOptions(limit=3, iterator=first.iterator)
+    )
+    assert [one.id for one in rest.data] == sent[3:] and rest.done
+    options = svix.api.MessagePollerConsumerPollOptions
+    page = poller.consumer_poll("queue", "polled", "worker", options(limit=2))
+    assert [one.id for one in page.data] == sent[:2]
+    poller.consumer_poll("queue", "polled", "worker", options(limit=2, iterator=page.iterator))
+    page = poller.consumer_poll("queue", "polled", "worker", options(limit=9))
+    assert [one.id for one in page.data] == sent[2:]
+    before = datetime.now(timezone.utc) - timedelta(hours=1)
+    sought = poller.consumer_seek(
+        "queue", "polled", "worker", models.PollingEndpointConsumerSeekIn(after=before)
+    )
+    assert sought.iterator
+    assert [one.id for one in poller.consumer_poll("queue", "polled", "worker").data] == sent
+    client.destination.delete("queue", "fifo")
+    refused(404, lambda: client.destination.get("queue", "fifo"))
+    client.application.delete("queue")
+    step("destinations and pollers")
+
 # --- the portal, and tokens of an application ------------------------------------------------------
 access = client.authentication.app_portal_access(app.id, models.AppPortalAccessIn())
 assert access.url.startswith("http") and "#" in access.url

@@ -15,7 +15,7 @@ use url::Url;
 use super::fleet::{self, Connected, Receivers};
 use super::{home, store_name, url};
 use crate::child::Server;
-use crate::load::{Load, Target};
+use crate::load::{Form, Load, Target};
 use crate::progress::{self, say};
 use crate::scenarios::{PATIENCE, WARM_UP};
 use crate::sink::Sink;
@@ -230,7 +230,8 @@ impl Bench<'_> {
             address: server.address,
             path,
             headers: format!("ttl: 3600\r\ncontent-encoding: aes128gcm\r\n{proof}"),
-            topics: Vec::new(),
+            form: Form::Bare,
+            keyed: false,
             batch: 1,
             payload: self.args.body,
         }

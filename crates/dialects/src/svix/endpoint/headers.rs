@@ -81,6 +81,12 @@ impl Custom {
         custom
     }
 
+    /// As clients see them.
+    pub(in super::super) fn shown(&self) -> Value {
+        let sensitive: Vec<&String> = self.sensitive.keys().collect();
+        json!({"headers": self.plain, "sensitive": sensitive})
+    }
+
     /// With these headers in place of all others.
     pub(in super::super) fn put(self, headers: &BTreeMap<String, String>) -> Result<Self, Failure> {
         let all = headers.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
@@ -167,9 +173,7 @@ pub(in super::super) fn check(name: &str, value: &str) -> Result<(), Failure> {
 
 /// `GET …/headers`.
 pub(in super::super) fn get(call: &Call, whose: Whose<'_>, ep: &str) -> Answer {
-    let custom = Custom::read(&call.endpoint_of(whose, ep)?.subscription);
-    let sensitive: Vec<&String> = custom.sensitive.keys().collect();
-    ok(&json!({"headers": custom.plain, "sensitive": sensitive}))
+    ok(&Custom::read(&call.endpoint_of(whose, ep)?.subscription).shown())
 }
 
 /// `PUT …/headers` sets all of them, `PATCH …/headers` some; null removes one.

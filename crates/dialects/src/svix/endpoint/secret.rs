@@ -14,16 +14,17 @@ use super::{SIGNING, named};
 const GRACE_SECONDS: u64 = 86_400;
 const GRACE_SECONDS_MAX: u64 = 604_800;
 
+/// What a secret looks like.
+pub(in super::super) const FORM: &str =
+    "must be whsec_ and 24 to 75 bytes in base 64, or whsk_ and an Ed25519 key";
+
 /// A secret that somebody gives: `whsec_…`, or `whsk_…` with a pair of keys.
 pub(in super::super) fn read(text: &str) -> Result<String, Failure> {
     let fits = text.starts_with("whsec_") || text.starts_with("whsk_");
     let parsed = SigningSecret::parse(text);
     match parsed {
         Ok(_) if fits => Ok(text.to_owned()),
-        _ => Err(Failure::field(
-            "secret",
-            "must be whsec_ and 24 to 64 bytes in base 64, or whsk_ and an Ed25519 key",
-        )),
+        _ => Err(Failure::field("secret", FORM)),
     }
 }
 
@@ -62,28 +63,44 @@ pub(in super::super) async fn rotate(
     }
     body.done()?;
     let name = named(SIGNING)?;
-    // Where an earlier try of the same request got as far as this, its secret is the newest.
-    let own = &view.subscription.secrets;
-    let newest = own.iter().filter(|own| own.name == name).map(|own| own.created_at).max();
-    let again = seed.is_some_and(|seed| newest.is_some_and(|at| at >= seed.at()));
-    if !again {
-        let rotation = Rotation {
-            value: key.as_deref().map(read).transpose()?,
-            overlap: Some(Span::from_secs(grace)),
-            ..Rotation::of(name)
-        };
-        let (engine, own) = (&call.service.engine, view.subscription.id);
-        let rotated = engine.rotate_secret_within(tenant, own, rotation, RotationBounds::WIDEST);
-        rotated.await.map_err(|error| match error {
-            Error::Secret { problem, .. } if problem.contains("at most") => {
-                Failure::bad_request("limit_reached", problem)
-            }
-            other => other.into(),
-        })?;
-    }
-    match whose {
-        Whose::Application(_) => ok(&json!({"key": shown(&call, whose, ep).await?})),
+    let rotation = Rotation {
+        value: key.as_deref().map(read).transpose()?,
+        overlap: Some(Span::from_secs(grace)),
+        // So that a repeat of this request finds what the first try did.
+        seed: seed.map(Seed::of_id),
+        ..Rotation::of(name)
+    };
+    let (engine, own) = (&call.service.engine, view.subscription.id);
+    let rotated = engine.rotate_secret_within(tenant, own, rotation, RotationBounds::WIDEST);
+    let (_, told) = rotated.await.map_err(|error| match error {
+        // Whether the secret is one was looked at above.
+        Error::Secret { problem, .. } => Failure::bad_request("limit_reached", problem),
+        other => other.into(),
+    })?;
+    match (whose, told) {
         // Here no client reads an answer.
-        Whose::Organisation => Ok(nothing()),
+        (Whose::Organisation, _) => Ok(nothing()),
+        (Whose::Application(_), Some(told)) => ok(&json!({"key": told})),
+        (Whose::Application(_), None) => ok(&json!({"key": shown(&call, whose, ep).await?})),
     }
+}
+
+/// Sets a secret, unless it is the one already. The old one goes on signing for a day.
+pub(in super::super) async fn replace(
+    call: &Call,
+    tenant: posthorn_domain::TenantId,
+    own: posthorn_domain::SubscriptionId,
+    key: String,
+) -> Result<(), Failure> {
+    let engine = &call.service.engine;
+    if engine.view_secret(tenant, own).await?.as_deref() == Some(key.as_str()) {
+        return Ok(());
+    }
+    let rotation = Rotation {
+        value: Some(key),
+        overlap: Some(Span::from_secs(GRACE_SECONDS)),
+        ..Rotation::of(named(SIGNING)?)
+    };
+    engine.rotate_secret_within(tenant, own, rotation, RotationBounds::WIDEST).await?;
+    Ok(())
 }

@@ -14,7 +14,7 @@ const GRACE: i64 = 5 * MINUTE;
 /// `GET …/stats` and `GET …/attempt-stats`. The first has two more members.
 pub(in super::super) async fn attempts(call: &Call, app: &str, ep: &str, whole: bool) -> Answer {
     let tenant = call.application(app)?;
-    let view = call.endpoint(tenant.id, ep)?;
+    let view = call.receiver(tenant.id, ep)?;
     let engine = &call.service.engine;
     let now = engine.now().as_millis();
     let until = call.query.time("until")?.map_or(now, Timestamp::as_millis);
