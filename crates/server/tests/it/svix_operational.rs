@@ -11,8 +11,7 @@ use crate::postgres::database;
 const BASE: &str = "/api/v1/operational-webhook/endpoint";
 
 /// One attempt is enough to be a dead letter.
-const CONFIGURATION: &str = "dialects: {svix: {enabled: true}}\n\
-    profiles: {svix: {policy: {schedule: {max_attempts: 1}}}}\n";
+const CONFIGURATION: &str = "dialects: {svix: {enabled: true, profile: once}}\n";
 
 fn ask(server: &Server, key: &str, method: &str, path: &str, body: Option<&Value>) -> Reply {
     let request = call(&server.url, method, path);
