@@ -8,6 +8,7 @@ use posthorn_testkit::caller::{Reply, call};
 use posthorn_testkit::program::{Home, Server};
 use serde_json::{Value, json};
 
+use crate::cedros_world::On;
 use crate::postgres::database;
 
 /// Client libraries by language and version.
@@ -104,33 +105,56 @@ fn key(server: &Server) -> String {
     server.key.clone()
 }
 
+/// Walks with a library on a store.
+fn walks(library: Library, on: On) {
+    let mut home = svix();
+    let database = match on {
+        On::Sqlite => None,
+        On::Postgres => Some(database()),
+    };
+    if let Some(database) = &database {
+        home.store_in(&database.url());
+    }
+    let server = home.serve();
+    let out = library.walk(&server, &key(&server));
+    let last = match library {
+        Library::Python(_) => "errors",
+        Library::JavaScript(_) => "walked",
+    };
+    assert!(out.contains(last), "{out}");
+    server.stop();
+}
+
 #[test]
 fn the_python_client_walks_all_operations() {
-    let (_home, server) = svix().served();
-    let out = Library::Python("2.9.1").walk(&server, &key(&server));
-    assert!(out.contains("errors"), "{out}");
-    server.stop();
+    walks(Library::Python("2.9.1"), On::Sqlite);
+}
+
+#[test]
+fn the_python_client_walks_all_operations_on_postgres() {
+    walks(Library::Python("2.9.1"), On::Postgres);
+}
+
+#[test]
+fn the_former_python_client_walks_all_operations() {
+    walks(Library::Python("1.99.1"), On::Sqlite);
 }
 
 #[test]
 fn the_former_python_client_walks_all_operations_on_postgres() {
-    let database = database();
-    let mut home = svix();
-    home.store_in(&database.url());
-    let server = home.serve();
-    let out = Library::Python("1.99.1").walk(&server, &key(&server));
-    assert!(out.contains("errors"), "{out}");
-    server.stop();
+    walks(Library::Python("1.99.1"), On::Postgres);
 }
 
 #[test]
 fn the_javascript_clients_walk() {
-    let (_home, server) = svix().served();
-    for version in ["2.5.0", "1.99.1"] {
-        let out = Library::JavaScript(version).walk(&server, &key(&server));
-        assert!(out.contains("walked"), "{out}");
-    }
-    server.stop();
+    walks(Library::JavaScript("2.5.0"), On::Sqlite);
+    walks(Library::JavaScript("1.99.1"), On::Sqlite);
+}
+
+#[test]
+fn the_javascript_clients_walk_on_postgres() {
+    walks(Library::JavaScript("2.5.0"), On::Postgres);
+    walks(Library::JavaScript("1.99.1"), On::Postgres);
 }
 
 /// One request with the operator's key.
