@@ -3,6 +3,8 @@
 //! Beside the data lies what a scenario must know of them: who gets what, and the keys.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -16,6 +18,9 @@ use crate::scenarios::Bench;
 
 /// The file with what is known of a history.
 const FILE: &str = "history.json";
+/// How long what a former run left may take to be delivered: a retry comes after some seconds, the next one after half a
+/// minute.
+const REST: Duration = Duration::from_secs(90);
 
 /// What is known of a history.
 #[derive(Serialize, Deserialize)]
@@ -44,9 +49,8 @@ pub(crate) async fn history(
         say(&format!("{} events were kept", kept.events));
         home.key = Some(kept.key);
         let server = home.start().await?;
-        let stats = server.call("GET", "/v1/stats", &Value::Null).await?;
-        let pending = stats["pending"].as_u64().context("a count of what waits")?;
         move_receivers(&server, bench).await?;
+        let pending = come_to_rest(args, bench, &server).await?;
         return Ok((server, kept.setting, pending));
     }
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
@@ -61,6 +65,22 @@ pub(crate) async fn history(
         std::fs::write(file, serde_json::to_string(&kept)?)?;
     }
     Ok((server, setting, pending))
+}
+
+/// The former run ended with a kill. What it had delivered and not yet written down comes once more, with its numbers: those
+/// must not be taken for numbers of this run, nor be counted in it.
+async fn come_to_rest(args: &Args, bench: &Bench<'_>, server: &Server) -> anyhow::Result<u64> {
+    let began = Instant::now();
+    loop {
+        let stats = server.call("GET", "/v1/stats", &Value::Null).await?;
+        let count = |name: &str| stats[name].as_u64().with_context(|| format!("no {name}"));
+        let (events, pending) = (count("events")?, count("pending")?);
+        if pending <= args.events / 10 || began.elapsed() > REST {
+            bench.numbers.fetch_max(events, Ordering::Relaxed);
+            return Ok(pending);
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 /// Receivers listen at another address than when the history was made.
