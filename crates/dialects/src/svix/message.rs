@@ -11,7 +11,7 @@ use http::StatusCode;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
     Event, EventId, EventType, Idempotency, IdempotencyKey, Labels, Period, Span, Subscription,
-    Tenant, TenantId, Timestamp, TopicName,
+    Tenant, TenantId, Timestamp, TopicName, base62,
 };
 use posthorn_engine::{Error, Expunge, NewExpunge, Publish, Terms};
 use posthorn_sealing::hash;
@@ -304,14 +304,15 @@ fn idempotency(
     event_id: Option<&str>,
 ) -> Result<(Option<Idempotency>, Option<IdempotencyKey>), Failure> {
     let key = once::key(call)?.map(|key| once::name(call, key));
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    // Half of a hash tells requests apart, and every message writes it.
+    let short = |hash: &[u8; 32]| base62::to_text(&std::array::from_fn(|at| hash[at]), 0);
     let named = |text: &str| {
         IdempotencyKey::new(text).map_err(|error| Failure::field("eventId", error.to_string()))
     };
     match (event_id, key) {
         (None, None) => Ok((None, None)),
         (None, Some(name)) => {
-            let key = named(&format!("svix-key:{}", hex(&name)))?;
+            let key = named(&format!("svix-key:{}", short(&name)))?;
             Ok((Some(Idempotency { key, fingerprint: [0; 32] }), None))
         }
         (Some(own), key) => {
@@ -321,7 +322,7 @@ fn idempotency(
                 let dice = call.service.engine.dice().to_be_bytes();
                 hash::fingerprint(&[b"no key", &dice])
             });
-            let key = named(&format!("svix-id:{}", hex(&once)))?;
+            let key = named(&format!("svix-id:{}", short(&once)))?;
             Ok((Some(Idempotency { key, fingerprint }), Some(named(own)?)))
         }
     }
