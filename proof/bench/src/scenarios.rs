@@ -169,9 +169,9 @@ impl Bench<'_> {
         target: &Target,
         publishers: usize,
     ) -> anyhow::Result<Report> {
+        let before = self.sink.arrived();
         let warm = Load::start(target, publishers, None, &self.numbers, &self.sink);
         tokio::time::sleep(WARM_UP).await;
-        let before = self.sink.arrived();
         let (warm_accepted, warm_refused) = warm.stop().await?;
         self.sink.wait_for(before + warm_accepted, Duration::from_secs(2)).await;
         self.sink.reset_latency();
