@@ -95,15 +95,18 @@ assert.equal((await svix.messageAttempt.listAttemptedDestinations(app.id, sent.i
 await svix.messageAttempt.expungeContent(app.id, sent.id, attempt.id);
 assert.equal((await svix.message.get(app.id, sent.id)).id, sent.id);
 await until("it in the statistics", async () => (await svix.endpoint.getStats(app.id, endpoint.id)).success === 1);
-assert.equal((await svix.endpoint.sendExample(app.id, endpoint.id, { eventType: name })).eventType, name);
+const example = await svix.endpoint.sendExample(app.id, endpoint.id, { eventType: name });
+assert.equal(example.eventType, name);
+// It must not be among what fails below.
+await until("the example", () => received.some((one) => one.headers["svix-id"] === example.id));
 
 failing = true;
 const failed = await svix.message.create(app.id, { eventType: name, payload: { id: 2 } });
 await until("a failure", async () =>
-  (await svix.messageAttempt.listByEndpoint(app.id, endpoint.id, { status: 2 })).data.length === 1);
+  (await svix.messageAttempt.listByEndpoint(app.id, endpoint.id, { status: 2 })).data.length >= 1);
 failing = false;
 await svix.messageAttempt.resend(app.id, failed.id, endpoint.id);
-await until("it", () => received.filter((one) => one.headers["svix-id"] === failed.id).length === 2);
+await until("it", () => received.filter((one) => one.headers["svix-id"] === failed.id).length >= 2);
 const task = await svix.endpoint.recover(app.id, endpoint.id, { since: new Date(Date.now() - 60_000) });
 await until("the task", async () => (await svix.backgroundTask.get(task.id)).status === "finished");
 
