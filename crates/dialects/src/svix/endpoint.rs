@@ -293,7 +293,7 @@ pub(super) fn with_rate(mut overrides: Value, rate: Option<u64>) -> Value {
     overrides
 }
 
-fn conflict(error: Error) -> Failure {
+pub(super) fn conflict(error: Error) -> Failure {
     match error {
         Error::AlreadyExists(_) => {
             Failure::conflict("An endpoint or destination with this uid already exists.")

@@ -19,7 +19,7 @@ use posthorn_engine::{
 use serde_json::{Value, json};
 
 use super::call::{Answer, Call, json, nothing, ok};
-use super::endpoint::{Contents, SIGNING, headers, named, secret, with_rate};
+use super::endpoint::{Contents, SIGNING, conflict, headers, named, secret, with_rate};
 use super::failure::Failure;
 use super::id;
 use super::once::Seed;
@@ -168,13 +168,6 @@ pub(super) async fn create(mut call: Call, seed: Option<Seed>) -> Answer {
     body.done()?;
     let made = make(&call, contents, seed).await?;
     Ok(json(StatusCode::CREATED, &view(&made.subscription)))
-}
-
-fn conflict(error: Error) -> Failure {
-    match error {
-        Error::AlreadyExists(_) => Failure::conflict("An endpoint with this uid already exists."),
-        other => other.into(),
-    }
 }
 
 async fn make(

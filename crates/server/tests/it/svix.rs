@@ -9,7 +9,6 @@ use posthorn_testkit::program::{Home, Server};
 use serde_json::{Value, json};
 
 use crate::cedros_world::On;
-use crate::postgres::database;
 
 /// Client libraries by language and version.
 #[derive(Clone, Copy)]
@@ -108,13 +107,7 @@ fn key(server: &Server) -> String {
 /// Walks with a library on a store.
 fn walks(library: Library, on: On) {
     let mut home = svix();
-    let database = match on {
-        On::Sqlite => None,
-        On::Postgres => Some(database()),
-    };
-    if let Some(database) = &database {
-        home.store_in(&database.url());
-    }
+    let _database = on.store(&home);
     let server = home.serve();
     let out = library.walk(&server, &key(&server));
     let last = match library {

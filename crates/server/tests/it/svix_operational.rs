@@ -6,7 +6,6 @@ use posthorn_testkit::receiver::Receiver;
 use serde_json::{Value, json};
 
 use crate::cedros_world::On;
-use crate::postgres::database;
 
 const BASE: &str = "/api/v1/operational-webhook/endpoint";
 
@@ -43,13 +42,7 @@ fn told(receiver: &Receiver) -> Vec<(String, Value)> {
 fn tells(on: On) {
     let mut home = Home::new();
     home.configure(CONFIGURATION);
-    let database = match on {
-        On::Sqlite => None,
-        On::Postgres => Some(database()),
-    };
-    if let Some(database) = &database {
-        home.store_in(&database.url());
-    }
+    let _database = on.store(&home);
     let server = home.serve();
     let (eu, us) = (key_of(&server, "eu"), key_of(&server, "us"));
     let (ear, other, dead) = (Receiver::new(204), Receiver::new(204), Receiver::new(503));

@@ -11,7 +11,6 @@ use svix::models::*;
 use svix::{Error, Svix, Webhook};
 
 use crate::cedros_world::On;
-use crate::postgres::database;
 
 /// What the walk works with.
 struct Walk {
@@ -313,13 +312,7 @@ impl Walk {
 fn walks(on: On) {
     let mut home = Home::new();
     home.configure("dialects: {svix: {enabled: true}}\n");
-    let database = match on {
-        On::Sqlite => None,
-        On::Postgres => Some(database()),
-    };
-    if let Some(database) = &database {
-        home.store_in(&database.url());
-    }
+    let _database = on.store(&home);
     let server = home.serve();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
