@@ -95,7 +95,10 @@ pub use push_target::{
     PushUrgencyError,
 };
 pub use rate::{Bucket, Rate};
-pub use realm::{KnownType, Realm, RealmDefaults, SchemaVersion, SchemaVersionError, Validation};
+pub use realm::{
+    KnownType, Realm, RealmDefaults, SchemaVersion, SchemaVersionError, Validation,
+    check_feature_flags,
+};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};
 pub use rollup::{
     FailureClass, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, RollupCounts, RollupScope, RollupStep,

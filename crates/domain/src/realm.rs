@@ -144,6 +144,26 @@ pub struct KnownType {
     pub updated_at: Timestamp,
 }
 
+/// Flags of an event type at most.
+const FEATURE_FLAGS_MAX: usize = 20;
+/// Their bytes.
+const FEATURE_FLAG_BYTES_MAX: usize = 100;
+
+/// What is wrong with the flags of an event type, if anything is.
+pub fn check_feature_flags(flags: &BTreeSet<String>) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let fits = |own: &String| {
+        !own.is_empty() && own.len() <= FEATURE_FLAG_BYTES_MAX && own.chars().all(plain)
+    };
+    if flags.len() > FEATURE_FLAGS_MAX || !flags.iter().all(fits) {
+        return Err(format!(
+            "must be at most {FEATURE_FLAGS_MAX}, each of 1 to {FEATURE_FLAG_BYTES_MAX} characters of \
+             A-Z a-z 0-9 - _ ."
+        ));
+    }
+    Ok(())
+}
+
 impl KnownType {
     /// Whether another says the same, whenever it was written.
     pub fn says_the_same(&self, other: &Self) -> bool {

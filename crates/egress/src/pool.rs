@@ -3,8 +3,12 @@
 //! No link is ever given to another tenant, subscription, origin or TLS identity than the one it
 //! was opened for. What is idle too long, too old, or unclean is closed, never handed out. One sweeping task
 //! runs while anything is idle; there is no task per connection.
+//!
+//! A connection takes some 30 KiB. Where very many receivers are called now and then, nearly all of them would be closed
+//! unused; so when much is idle, only those of receivers that are called again and again are kept.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -55,10 +59,50 @@ struct Idle {
     since: Instant,
 }
 
+/// Everything that is idle.
+struct Kept {
+    /// The last of a list was used last, and is taken first: it is the most likely to be alive.
+    links: HashMap<Key, Vec<Idle>>,
+    /// How many there are.
+    count: usize,
+    lately: Lately,
+}
+
+/// When this part of the connections that may be open is idle, not everybody's are kept any more.
+const CROWDED_PART: usize = 4;
+/// So few take no room worth mentioning.
+const CROWDED_MIN: usize = 64;
+/// How long ago somebody was called lately.
+const LATELY: Duration = Duration::from_secs(5);
+/// For how many keys that is remembered.
+const LATELY_SLOTS: usize = 1 << 16;
+
+/// Who was called lately: a slot for each key, found by its hash. Two with one slot forget each other, which costs no more than
+/// a connection.
+struct Lately {
+    began: Instant,
+    /// Empty until it is needed. Of each key, a part of its hash and the second it was called in.
+    slots: Vec<(u16, u16)>,
+}
+
+impl Lately {
+    /// Notes that somebody is called; whether that has happened lately as well.
+    fn is_again(&mut self, hash: u64, now: Instant) -> bool {
+        if self.slots.is_empty() {
+            self.slots.resize(LATELY_SLOTS, (0, 0));
+        }
+        // None is like an empty slot.
+        let tag = (hash >> 48) as u16 | 1;
+        let second = now.duration_since(self.began).as_secs() as u16;
+        let slot = &mut self.slots[hash as usize % LATELY_SLOTS];
+        let (of, then) = std::mem::replace(slot, (tag, second));
+        of == tag && u64::from(second.wrapping_sub(then)) <= LATELY.as_secs()
+    }
+}
+
 pub(crate) struct Pool {
     limits: Limits,
-    /// The last of a list was used last, and is taken first: it is the most likely to be alive.
-    idle: Mutex<HashMap<Key, Vec<Idle>>>,
+    idle: Mutex<Kept>,
     permits: Arc<Semaphore>,
     /// Attempts that wait for a permit. While there are any, nothing is kept idle.
     waiting: AtomicUsize,
@@ -69,7 +113,11 @@ impl Pool {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self {
             limits,
-            idle: Mutex::new(HashMap::new()),
+            idle: Mutex::new(Kept {
+                links: HashMap::new(),
+                count: 0,
+                lately: Lately { began: Instant::now(), slots: Vec::new() },
+            }),
             permits: Arc::new(Semaphore::new(limits.open_max.min(Semaphore::MAX_PERMITS))),
             waiting: AtomicUsize::new(0),
             sweeping: AtomicBool::new(false),
@@ -79,7 +127,12 @@ impl Pool {
     /// A link that is ready for a request, if there is one.
     pub(crate) fn take(&self, key: &Key, now: Instant) -> Option<Box<Link>> {
         loop {
-            let Idle { mut link, since } = self.idle.lock().get_mut(key)?.pop()?;
+            let Idle { mut link, since } = {
+                let mut idle = self.idle.lock();
+                let found = idle.links.get_mut(key)?.pop()?;
+                idle.count -= 1;
+                found
+            };
             if self.is_fresh(&link, since, now) && link.is_clean() {
                 return Some(link);
             }
@@ -100,9 +153,17 @@ impl Pool {
                 drop(idle);
                 return;
             }
-            let links = idle.entry(key).or_default();
+            let idle = &mut *idle;
+            if idle.count >= (limits.open_max / CROWDED_PART).max(CROWDED_MIN) {
+                let hash = idle.links.hasher().hash_one(&key);
+                if !idle.lately.is_again(hash, now) {
+                    return;
+                }
+            }
+            let links = idle.links.entry(key).or_default();
             let surplus = (links.len() >= limits.idle_per_key).then(|| links.remove(0));
             links.push(Idle { link, since: now });
+            idle.count += usize::from(surplus.is_none());
             surplus
         };
         // Closing a socket is a system call, so it happens outside the lock.
@@ -130,10 +191,10 @@ impl Pool {
     fn close_longest_idle(&self) {
         let victim = {
             let mut idle = self.idle.lock();
-            idle.values_mut()
-                .filter(|links| !links.is_empty())
-                .min_by_key(|links| links[0].since)
-                .map(|links| links.remove(0))
+            let all = idle.links.values_mut().filter(|links| !links.is_empty());
+            let victim = all.min_by_key(|links| links[0].since).map(|links| links.remove(0));
+            idle.count -= usize::from(victim.is_some());
+            victim
         };
         drop(victim);
     }
@@ -162,12 +223,13 @@ impl Pool {
     fn sweep(&self, now: Instant) -> usize {
         let mut closing = Vec::new();
         let mut idle = self.idle.lock();
-        idle.retain(|_, links| {
+        idle.links.retain(|_, links| {
             closing
                 .extend(links.extract_if(.., |idle| !self.is_fresh(&idle.link, idle.since, now)));
             !links.is_empty()
         });
-        let keys = idle.len();
+        idle.count -= closing.len();
+        let keys = idle.links.len();
         if keys == 0 {
             // Under the lock, so that whoever puts the next link sees it and starts anew.
             self.sweeping.store(false, Ordering::Release);

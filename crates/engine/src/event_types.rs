@@ -19,7 +19,8 @@ mod patterns;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use posthorn_domain::{EventType, KnownType, Realm, RealmName};
+use posthorn_domain::filter::AttributeValues;
+use posthorn_domain::{EventType, KnownType, Realm, RealmName, TenantId};
 use posthorn_store::CatalogChange;
 
 use crate::engine::Engine;
@@ -89,10 +90,23 @@ impl Engine {
                  revoke the keys first"
             }
         };
+        if self.tells_of_realm(&name) {
+            let what =
+                "operational subscriptions in the tenant system name the realm; delete them first";
+            return Err(Error::NotEmpty(what));
+        }
         self.change(CatalogChange::DeleteRealm(name)).await.map_err(|e| match e {
             Error::NotEmpty(_) => Error::NotEmpty(what),
             e => e.about("realm"),
         })
+    }
+
+    /// Whether somebody wants to be told of this realm alone. Left behind, they would be told of the next with its name.
+    fn tells_of_realm(&self, name: &RealmName) -> bool {
+        let names = |values: &AttributeValues| values.all().iter().any(|own| own == name.as_str());
+        let all = self.catalog().subscriptions(TenantId::SYSTEM);
+        let mut groups = all.iter().flat_map(|own| &own.subscription.filter.any_of);
+        groups.any(|group| group.attributes.get("realm").is_some_and(names))
     }
 
     /// Makes or changes an event type.

@@ -71,7 +71,7 @@ pub struct Publish {
     pub payload: Bytes,
     /// Protection against publishing twice.
     pub idempotency: Option<Idempotency>,
-    /// What the publisher calls it, where that is not the key of `idempotency`.
+    /// What the publisher calls it. Where that is the key of `idempotency`, too, both say so.
     pub publisher_id: Option<IdempotencyKey>,
     /// When it is to be delivered; a time in the past means now.
     pub deliver_at: Option<Timestamp>,
@@ -267,9 +267,7 @@ impl Handle {
                 content_type: publish.content_type,
                 payload: publish.payload,
                 accepted_at: now,
-                publisher_id: publish
-                    .publisher_id
-                    .or_else(|| publish.idempotency.as_ref().map(|own| own.key.clone())),
+                publisher_id: publish.publisher_id,
                 deliver_at: publish.deliver_at.filter(|at| *at > now),
                 retention: publish.retention,
                 expunged_at: None,

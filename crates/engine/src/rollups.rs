@@ -10,7 +10,7 @@
 //! before. So a repeat counts nothing twice. What was counted and not written when the process is killed is
 //! missing from the pictures, and from nothing else.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -30,6 +30,9 @@ use crate::error::Result;
 pub(crate) const GATHER: Duration = Duration::from_secs(1);
 /// Rows written at once, so that one commit stays short; the rest goes with the next.
 const ROWS_MAX: usize = 1_000;
+
+/// For how many subscriptions a sheet keeps its room.
+const SHEET_ROOM: usize = 1_024;
 
 /// The realm that a tenant is in, if it is known. A tenant never leaves its realm.
 type RealmOf = Box<dyn Fn(TenantId) -> Option<RealmName> + Send + Sync>;
@@ -68,18 +71,34 @@ struct Book {
     number: u64,
     minute: Timestamp,
     taken: Option<Instant>,
-    pages: BTreeMap<(Timestamp, RollupScope), Counts>,
-    /// Which of them are not written yet.
-    changed: BTreeSet<(Timestamp, RollupScope)>,
+    pages: BTreeMap<(Timestamp, RollupScope), Page>,
+    /// How many of them are not written yet.
+    unwritten: usize,
     realm_of: RealmOf,
     is_gone: IsGone,
 }
 
-/// What was counted, and for which tenant, if it is one's.
+/// What was counted, and for which tenant, if it is one's. There is one for each subscription that had something to do in the
+/// last two minutes, so it is kept as stores keep it, in a tenth of the room.
 #[derive(Default)]
-struct Counts {
+struct Page {
     tenant: Option<TenantId>,
-    counts: RollupCounts,
+    counts: Box<[u8]>,
+    /// Whether it is not written yet.
+    changed: bool,
+}
+
+impl Page {
+    fn counts(&self) -> RollupCounts {
+        // Nothing else is ever put there.
+        RollupCounts::from_bytes(&self.counts).unwrap_or_default()
+    }
+
+    fn add(&mut self, more: &RollupCounts) {
+        let mut counts = self.counts();
+        counts.add(more);
+        self.counts = counts.to_bytes().into_boxed_slice();
+    }
 }
 
 impl Counting {
@@ -94,7 +113,7 @@ impl Counting {
             minute: Timestamp::MIN,
             taken: None,
             pages: BTreeMap::new(),
-            changed: BTreeSet::new(),
+            unwritten: 0,
             realm_of: Box::new(realm_of),
             is_gone: Box::new(|_| false),
         };
@@ -258,6 +277,9 @@ impl Book {
             }
             self.add_for_tenant(minute, tenant, &counts);
         }
+        // A second in which very many had something to do is not the rule.
+        sheet.subscriptions.shrink_to(SHEET_ROOM);
+        sheet.published.shrink_to(SHEET_ROOM);
     }
 
     /// Counts for a tenant and for all that it is part of.
@@ -282,18 +304,10 @@ impl Book {
         if minute < self.kept_from() {
             self.begin_anew(minute);
         }
-        let page = self.pages.entry((minute, scope.clone())).or_default();
+        let page = self.pages.entry((minute, scope)).or_default();
         page.tenant = tenant;
-        page.counts.add(counts);
-        self.changed.insert((minute, scope));
-    }
-
-    /// What is to be written of a page.
-    fn row(&self, key: (Timestamp, RollupScope)) -> Option<MinuteRollup> {
-        let Counts { tenant, counts } = self.pages.get(&key)?;
-        let (minute, scope) = key;
-        let is_left = !tenant.is_some_and(|tenant| (self.is_gone)(tenant));
-        is_left.then_some(MinuteRollup { scope, minute, counts: *counts })
+        page.add(counts);
+        self.unwritten += usize::from(!std::mem::replace(&mut page.changed, true));
     }
 
     fn take(&mut self, minute: Timestamp) -> Option<Rollups> {
@@ -313,16 +327,18 @@ impl Book {
             self.number += 1;
             return Some(Rollups { node, number: self.number, minutes });
         }
-        let mut minutes = Vec::with_capacity(self.changed.len().min(ROWS_MAX));
-        while minutes.len() < ROWS_MAX
-            && let Some(key) = self.changed.pop_first()
-        {
-            minutes.extend(self.row(key));
-        }
-        // What is over and written is let go of, a minute later: a batch may have looked at the clock before it
-        // was its turn.
-        let (kept, changed) = (self.kept_from(), &self.changed);
-        self.pages.retain(|key, _| key.0 >= kept || changed.contains(key));
+        let mut minutes = Vec::with_capacity(self.unwritten.min(ROWS_MAX));
+        let (kept, is_gone, unwritten) = (self.kept_from(), &self.is_gone, &mut self.unwritten);
+        self.pages.retain(|key, page| {
+            if page.changed && minutes.len() < ROWS_MAX {
+                page.changed = false;
+                *unwritten -= 1;
+                minutes.extend(row(key, page, is_gone));
+            }
+            // What is over and written is let go of, a minute later: a batch may have looked at the clock before
+            // it was its turn.
+            key.0 >= kept || page.changed
+        });
         if minutes.is_empty() {
             return None;
         }
@@ -336,20 +352,26 @@ impl Book {
     }
 
     fn is_written(&self) -> bool {
-        self.changed.is_empty() && self.closed.is_empty()
+        self.unwritten == 0 && self.closed.is_empty()
     }
 
     /// Goes on in an account that has nothing in it. What is not written yet belongs to the one of before.
     fn begin_anew(&mut self, minute: Timestamp) {
-        for key in std::mem::take(&mut self.changed) {
-            let row = self.row(key);
+        for (key, page) in std::mem::take(&mut self.pages) {
+            let row = page.changed.then(|| row(&key, &page, &self.is_gone)).flatten();
             self.closed.extend(row.map(|row| (self.node, row)));
         }
-        self.pages.clear();
+        self.unwritten = 0;
         let next = u128::from_be_bytes(*self.node.as_bytes()).wrapping_add(1);
         self.node = NodeId::from_bytes(next.to_be_bytes());
         self.minute = minute;
     }
+}
+
+/// What is to be written of a page.
+fn row(key: &(Timestamp, RollupScope), page: &Page, is_gone: &IsGone) -> Option<MinuteRollup> {
+    let is_left = !page.tenant.is_some_and(is_gone);
+    is_left.then(|| MinuteRollup { scope: key.1.clone(), minute: key.0, counts: page.counts() })
 }
 
 impl Engine {
@@ -414,6 +436,8 @@ pub(crate) const FOLD_AFTER: Span = Span::from_secs(300);
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn minute(number: i64) -> Timestamp {

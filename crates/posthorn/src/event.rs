@@ -119,6 +119,7 @@ impl Event {
         };
         if let Some(key) = &self.idempotency_key {
             let (key, fingerprint) = (IdempotencyKey::new(key)?, publish.fingerprint());
+            publish.publisher_id = Some(key.clone());
             publish.idempotency = Some(Idempotency { key, fingerprint });
         }
         Ok(publish)

@@ -1,10 +1,12 @@
 //! The catalogue of event types, shared by all tenants of a realm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use http::StatusCode;
-use posthorn_domain::{EventType, KnownType, RealmName, SchemaVersion, Timestamp};
+use posthorn_domain::{
+    EventType, KnownType, RealmName, SchemaVersion, Timestamp, check_feature_flags,
+};
 use posthorn_engine::{Import, Imported, TypeFilter};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,6 +29,8 @@ struct TypeView<'a> {
     examples: &'a [Value],
     archived: bool,
     deprecated: bool,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    feature_flags: &'a BTreeSet<String>,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -42,6 +46,7 @@ impl<'a> From<&'a Arc<KnownType>> for TypeView<'a> {
             examples: &known.examples,
             archived: known.archived,
             deprecated: known.deprecated,
+            feature_flags: &known.feature_flags,
             created_at: known.created_at,
             updated_at: known.updated_at,
         }
@@ -87,6 +92,7 @@ struct Contents {
     archived: bool,
     #[serde(default)]
     deprecated: bool,
+    feature_flags: Option<BTreeSet<String>>,
 }
 
 /// `PUT /v1/event-types/{name}`.
@@ -95,12 +101,22 @@ pub(crate) async fn put(mut call: Call) -> Answer {
     let name = EventType::new(&text).map_err(|e| Problem::field("name", e.to_string()))?;
     let realm = call.realm_to_change()?;
     let contents: Contents = call.json().await?;
-    let Contents { description, group, schemas, examples, archived, deprecated } = contents;
+    let Contents { description, group, schemas, examples, archived, deprecated, feature_flags } =
+        contents;
     check_description(&description)?;
     let now = call.engine().now();
-    // These are said elsewhere, and stay.
-    let old = call.engine().catalog().event_type(&realm, &name);
-    let feature_flags = old.map(|old| old.feature_flags.clone()).unwrap_or_default();
+    let feature_flags = match feature_flags {
+        Some(flags) => {
+            check_feature_flags(&flags)
+                .map_err(|problem| Problem::field("feature_flags", problem))?;
+            flags
+        }
+        // Often said elsewhere only; they stay.
+        None => {
+            let old = call.engine().catalog().event_type(&realm, &name);
+            old.map(|old| old.feature_flags.clone()).unwrap_or_default()
+        }
+    };
     let known = KnownType {
         realm,
         name,

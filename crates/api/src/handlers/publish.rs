@@ -283,6 +283,7 @@ fn understand(item: Item<'_>, key: Option<IdempotencyKey>, body: &Bytes) -> Resu
     };
     if let Some(key) = key {
         let fingerprint = publish.fingerprint();
+        publish.publisher_id = Some(key.clone());
         publish.idempotency = Some(Idempotency { key, fingerprint });
     }
     Ok(publish)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use posthorn_domain::{EventType, KnownType, SchemaVersion, TenantId};
+use posthorn_domain::{EventType, KnownType, SchemaVersion, TenantId, check_feature_flags};
 use posthorn_engine::{Error, Import, TypeFilter};
 use serde_json::{Map, Value, json};
 
@@ -15,9 +15,6 @@ use super::page::{Paging, list as shown_list};
 
 /// Entries that are looked at for one page. A realm has no more.
 const ALL: usize = 10_000;
-/// Flags of an event type or a token, and the longest.
-const FLAGS_MAX: usize = 20;
-const FLAG_BYTES_MAX: usize = 100;
 
 fn view(known: &KnownType, with_content: bool) -> Value {
     let mut view = json!({
@@ -127,23 +124,10 @@ fn read_flags(body: &mut Object) -> Option<BTreeSet<String>> {
     let former = body.text("featureFlag").change().map(BTreeSet::from_iter);
     let flags = body.set("featureFlags", None).change().map(Option::unwrap_or_default);
     let flags = flags.or(former)?;
-    if let Err(problem) = check_flags(&flags) {
+    if let Err(problem) = check_feature_flags(&flags) {
         body.refuse("featureFlags", problem);
     }
     Some(flags)
-}
-
-/// Flags of an event type, or of a token.
-pub(super) fn check_flags(flags: &BTreeSet<String>) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let fits =
-        |own: &String| !own.is_empty() && own.len() <= FLAG_BYTES_MAX && own.chars().all(plain);
-    if flags.len() > FLAGS_MAX || !flags.iter().all(fits) {
-        return Err(format!(
-            "must be at most {FLAGS_MAX}, each of 1 to {FLAG_BYTES_MAX} characters of A-Z a-z 0-9 - _ ."
-        ));
-    }
-    Ok(())
 }
 
 /// Versions are numbers, as everybody writes them.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use posthorn_domain::limits::DESCRIPTION_BYTES_MAX;
 use posthorn_domain::{
     EventType, ExternalId, Filter, ProfileName, RealmName, SchemaVersion, SubscriptionName,
-    TopicName,
+    TopicName, check_feature_flags,
 };
 use posthorn_sealing::hash;
 use posthorn_sealing::standard_webhooks::SigningSecret;
@@ -140,13 +140,16 @@ pub fn event_type(thing: &Value) -> Result<Moved, Left> {
             Err(error) => left.push(Left::new("schema", version, error.to_string())),
         }
     }
-    let mut flags: BTreeSet<&str> = text(thing, "featureFlag").into_iter().collect();
+    let former = text(thing, "featureFlag").into_iter();
     let more = thing.get("featureFlags").and_then(Value::as_array).into_iter().flatten();
-    flags.extend(more.filter_map(Value::as_str));
-    for flag in flags {
-        let detail =
-            format!("the feature flag {flag} is not kept; every application sees the type");
-        left.push(Left::new("feature_flag", flag, detail));
+    let mut flags: BTreeSet<&str> = former.chain(more.filter_map(Value::as_str)).collect();
+    if let Err(problem) = check_feature_flags(&flags.iter().map(|&own| own.to_owned()).collect()) {
+        for flag in std::mem::take(&mut flags) {
+            let detail = format!(
+                "the feature flag {flag} is not kept, every application sees the type: {problem}"
+            );
+            left.push(Left::new("feature_flag", flag, detail));
+        }
     }
     let flag = |name: &str| thing.get(name).and_then(Value::as_bool).unwrap_or(false);
     let mut body = json!({
@@ -156,6 +159,9 @@ pub fn event_type(thing: &Value) -> Result<Moved, Left> {
         "archived": flag("archived"),
         "deprecated": flag("deprecated"),
     });
+    if !flags.is_empty() {
+        body["feature_flags"] = json!(flags);
+    }
     if let Some(group) = text(thing, "groupName") {
         body["group"] = json!(group);
     }
@@ -164,7 +170,8 @@ pub fn event_type(thing: &Value) -> Result<Moved, Left> {
 
 /// Whether an event type that is there says something else.
 pub fn event_type_differs(there: &Value, moved: &Moved) -> bool {
-    let names = ["description", "group", "schemas", "examples", "archived", "deprecated"];
+    let names =
+        ["description", "group", "schemas", "examples", "archived", "deprecated", "feature_flags"];
     names.into_iter().any(|name| there.get(name) != moved.body.get(name))
 }
 

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use posthorn_access::bearer;
-use posthorn_domain::{Capability, Tenant, TenantId};
+use posthorn_domain::{Capability, Tenant, TenantId, check_feature_flags};
 use posthorn_engine::NewPortalLink;
 use posthorn_listener::site;
 use serde_json::json;
 
+use super::application;
 use super::call::{Answer, Call, nothing, ok};
 use super::failure::Failure;
 use super::once::Seed;
-use super::{application, event_type};
 
 /// How long a session lasts, in seconds.
 const EXPIRY: std::ops::RangeInclusive<u64> = 3_600..=604_800;
@@ -50,7 +50,7 @@ pub(super) async fn link(mut call: Call, app: &str, seed: Option<Seed>) -> Answe
     let given = body.set("capabilities", None).or_absent();
     let session = body.text("sessionId").or_absent();
     let flags = body.set("featureFlags", None).or_absent().unwrap_or_default();
-    if let Err(problem) = event_type::check_flags(&flags) {
+    if let Err(problem) = check_feature_flags(&flags) {
         body.refuse("featureFlags", problem);
     }
     let capabilities = capabilities(given.as_ref(), read_only);

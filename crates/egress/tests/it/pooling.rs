@@ -60,6 +60,31 @@ async fn a_connection_closed_while_idle_costs_nothing() {
     assert_eq!(receiver.accepted(), 20);
 }
 
+/// A connection takes memory. Of many receivers that are called once in a while, few are kept; of those that are called
+/// again and again, all.
+#[tokio::test]
+async fn when_much_is_idle_only_those_who_are_called_again_keep_their_connections() {
+    let receiver = Receiver::always(OK).await;
+    let (all, kept) = (280_u16, 280 / 4);
+    let few = Options { connections: all.into(), ..options() };
+    let egress = Egress::new(few).expect("egress");
+    let mut reused = Vec::new();
+    for _ in 0..3 {
+        let mut again = 0;
+        for number in 0..all - 10 {
+            let mut wanted = request(&egress, &receiver.url());
+            wanted.pool = PoolKey::new(std::array::from_fn(|at| number.to_be_bytes()[at % 2]));
+            let sent = egress.send(wanted).await;
+            answer(&sent);
+            again += u16::from(sent.reused);
+        }
+        reused.push(again);
+    }
+    // Nobody was called before; then only the first have a connection; then nearly all: a few share their slot.
+    assert_eq!(reused[..2], [0, kept]);
+    assert!(reused[2] > (all - 10) / 10 * 9, "{reused:?}");
+}
+
 #[tokio::test]
 async fn neither_subscriptions_nor_tenants_share_connections() {
     let receiver = Receiver::always(OK).await;

@@ -71,10 +71,13 @@ struct OpenSecret {
 
 impl SubscriptionView {
     pub(crate) fn new(
-        subscription: Subscription,
+        mut subscription: Subscription,
         policy: Result<Arc<Policy>, Problem>,
         vault: Arc<Vault>,
     ) -> Self {
+        // Whoever reads a list makes room for four, and mostly there is one. There may be very many subscriptions.
+        subscription.filter.any_of.shrink_to_fit();
+        subscription.secrets.shrink_to_fit();
         let destination = destination::of(&subscription.destination);
         let keyed = policy.as_ref().is_ok_and(|policy| policy.order.key.is_some());
         let lane = Cost { fixed: if keyed { LANE } else { 0 }, scans: 0, reads: keyed };
@@ -180,7 +183,7 @@ impl SubscriptionView {
     /// Its secrets, opened.
     pub(crate) fn secrets(&self) -> Result<&Secrets, &str> {
         let opened = self.secrets.get_or_init(|| {
-            let mut list = Vec::new();
+            let mut list = Vec::with_capacity(self.subscription.secrets.len());
             for sealed in &self.subscription.secrets {
                 let context =
                     secret_context(self.subscription.tenant, self.subscription.id, &sealed.name);

@@ -10,7 +10,8 @@ use crate::client::{Call, with_query};
 const EVENT_TYPES: Noun = Noun {
     path: "event-types",
     columns: "NAME name, GROUP group, ARCHIVED archived, DEPRECATED deprecated, DESCRIPTION description",
-    fields: "name realm description group schemas examples archived deprecated created_at updated_at",
+    fields: "name realm description group schemas examples archived deprecated feature_flags \
+             created_at updated_at",
 };
 
 /// Which realm.

@@ -273,6 +273,7 @@ fn what_has_no_counterpart_is_listed_and_waits_for_people() {
     let canned = Canned::filled();
     let types = json!([
         {"name": "flagged", "description": "", "featureFlag": "beta"},
+        {"name": "odd", "description": "", "featureFlags": ["with a blank"]},
         {"name": "x".repeat(129), "description": ""},
     ]);
     canned.says("/event-type", 200, &page(&types));
@@ -303,7 +304,9 @@ fn what_has_no_counterpart_is_listed_and_waits_for_people() {
     let wanted =
         ["feature_flag", "header", "name", "private_key", "sensitive_header", "transformation"];
     assert_eq!(found, wanted, "{report}");
-    assert_eq!(counts(&report, "event_types"), [1, 0, 0, 0, 1], "{report}");
+    assert_eq!(counts(&report, "event_types"), [2, 0, 0, 0, 1], "{report}");
+    let flags = |name: &str| look(&target, &format!("/event-type/{name}"))["featureFlags"].clone();
+    assert_eq!([flags("flagged"), flags("odd")], [json!(["beta"]), Value::Null]);
     assert_eq!(counts(&report, "endpoints"), [3, 0, 0, 0, 0], "{report}");
     let disabled = |id: &str| look(&target, &format!("/app/one/endpoint/{id}"))["disabled"].clone();
     assert_eq!(endpoints.map(disabled), [json!(true), json!(true), json!(false)]);

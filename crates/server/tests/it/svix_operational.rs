@@ -164,3 +164,30 @@ fn operational_endpoints_are_changed_listed_and_kept_apart() {
     assert_eq!(as_eu("GET", &own, None).status, 404);
     server.stop();
 }
+
+/// Another organisation may get the name later, and must not be told on.
+#[test]
+fn a_realm_stays_as_long_as_somebody_is_told_of_it() {
+    let mut home = Home::new();
+    home.configure(CONFIGURATION);
+    let server = home.serve();
+    let key = key_of(&server, "eu");
+    let made = json!({"url": "https://ops.example.com/", "uid": "ops"});
+    ask(&server, &key, "POST", BASE, Some(&made)).expect(201);
+    for key in server.ask(&["keys", "list", "--realm", "eu"])["items"].as_array().expect("keys") {
+        server.ask(&["keys", "revoke", key["id"].as_str().expect("an id")]);
+    }
+    let delete = || ask(&server, &server.key, "DELETE", "/v1/realms/eu", None);
+    let refused = delete().expect(409);
+    assert_eq!(refused["code"], "realm_not_empty", "{refused}");
+    let all = server.ask(&["subscriptions", "list", "--tenant", "system"]);
+    server.ask(&[
+        "subscriptions",
+        "delete",
+        all["items"][0]["id"].as_str().expect("an id"),
+        "--tenant",
+        "system",
+    ]);
+    delete().expect(204);
+    server.stop();
+}

@@ -280,3 +280,18 @@ fn pages_of_customers_may_call_from_anywhere() {
     refused.send().with(401).has(&[("access-control-allow-origin", "*")]);
     server.stop();
 }
+
+/// A client sends an idempotency key with every request. It is none of the message's names.
+#[test]
+fn a_message_that_was_given_no_name_has_none() {
+    let (_home, server) = svix().served();
+    post(&server, "/app", &json!({"name": "ACME", "uid": "acme"})).expect(201);
+    let message = json!({"eventType": "a.b", "payload": {}}).to_string();
+    let sent = server.call("POST", "/api/v1/app/acme/msg").header("idempotency-key", "once");
+    let made = sent.text(&message).send().expect(202);
+    let shown = get(&server, &format!("/app/acme/msg/{}", text(&made, "id")));
+    for one in [&made, &shown, &get(&server, "/app/acme/msg")["data"][0]] {
+        assert_eq!(one["eventId"], Value::Null, "{one}");
+    }
+    server.stop();
+}

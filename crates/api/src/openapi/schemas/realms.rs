@@ -119,6 +119,12 @@ fn event_types() -> Value {
         "examples": {"type": "array", "maxItems": 10, "items": {}},
         "archived": flag(),
         "deprecated": flag(),
+        "feature_flags": {
+            "type": "array", "uniqueItems": true, "maxItems": 20,
+            "items": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[A-Za-z0-9._-]+$"},
+            "description": "Callers of the Svix API with flags see only event types that have one of them, or none. Those \
+                            that are there stay when this is left out",
+        },
     });
     let required = [
         "name",

@@ -62,8 +62,11 @@ pub(super) async fn run(access: &Access, json: bool, args: &Args) -> anyhow::Res
     let done = whole(&source, &target, args, &mut report, &bar).await;
     bar.finish_and_clear();
     report.complete = done.is_ok();
-    report.show(json)?;
-    if done.is_err() {
+    // Nothing is said of nothing: the server was not reached, or did not know the token.
+    if done.is_ok() || json || !report.is_empty() {
+        report.show(json)?;
+    }
+    if done.is_err() && !report.is_empty() {
         terminal::note("it was stopped before its end; run the same command again to go on");
     }
     done?;

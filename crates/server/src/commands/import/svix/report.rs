@@ -107,6 +107,13 @@ impl Report {
         self.findings.push(Finding { about, code, detail });
     }
 
+    /// Whether it has got nowhere.
+    pub(super) fn is_empty(&self) -> bool {
+        let all =
+            |own: &Counts| own.made + own.already_there + own.changed + own.different + own.skipped;
+        self.counts.iter().all(|own| all(own) == 0)
+    }
+
     pub(super) fn skipped(&self) -> u64 {
         self.counts.iter().map(|own| own.skipped).sum()
     }
