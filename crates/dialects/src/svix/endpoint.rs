@@ -130,6 +130,21 @@ pub(super) struct Contents {
 }
 
 impl Contents {
+    /// The overrides of a new one, on top of those of its kind, and its secrets.
+    pub(super) fn knobs(&self, kind: Value) -> Result<(Value, Vec<SecretInput>), Failure> {
+        let mut overrides = with_rate(kind, self.rate.flatten());
+        let mut secrets = Vec::new();
+        if let Some(secret) = &self.secret {
+            secrets.push(SecretInput { name: named(SIGNING)?, value: secret::read(secret)? });
+        }
+        if let Some(headers) = &self.headers {
+            let custom = headers::Custom::default().put(headers)?;
+            overrides = custom.write(overrides);
+            secrets.extend(custom.secrets()?);
+        }
+        Ok((overrides, secrets))
+    }
+
     /// `check` says what is wrong with the event types that are asked for.
     pub(super) fn read(
         body: &mut Object,
@@ -273,7 +288,7 @@ pub(super) fn check_channels(channels: &BTreeSet<String>) -> Result<(), String> 
     Ok(())
 }
 
-pub(super) fn named(name: &str) -> Result<SecretName, Failure> {
+fn named(name: &str) -> Result<SecretName, Failure> {
     SecretName::new(name).map_err(|error| Failure::shape(error.to_string()))
 }
 
@@ -320,16 +335,7 @@ pub(super) async fn make(
     seed: Option<Seed>,
 ) -> Result<Arc<SubscriptionView>, Failure> {
     let filter = contents.filter(call, &Wanted::default(), kind);
-    let mut overrides = with_rate(kind.overrides(), contents.rate.flatten());
-    let mut secrets = Vec::new();
-    if let Some(secret) = &contents.secret {
-        secrets.push(SecretInput { name: named(SIGNING)?, value: secret::read(secret)? });
-    }
-    if let Some(headers) = &contents.headers {
-        let custom = headers::Custom::default().put(headers)?;
-        overrides = custom.write(overrides);
-        secrets.extend(custom.secrets()?);
-    }
+    let (overrides, secrets) = contents.knobs(kind.overrides())?;
     let paused = contents.disabled.unwrap_or(false);
     let drops = paused && kind.drops(call.service.options.disabled);
     let (labels, filter) = shelve(&kind.labels(), filter, drops);

@@ -14,12 +14,12 @@ use posthorn_domain::{
     TenantId, TopicName,
 };
 use posthorn_engine::{
-    DestinationInput, Error, NewSubscription, SecretInput, SubscriptionChange, SubscriptionView,
+    DestinationInput, Error, NewSubscription, SubscriptionChange, SubscriptionView,
 };
 use serde_json::{Value, json};
 
 use super::call::{Answer, Call, json, nothing, ok};
-use super::endpoint::{Contents, SIGNING, conflict, headers, named, secret, with_rate};
+use super::endpoint::{Contents, conflict, headers, with_rate};
 use super::failure::Failure;
 use super::id;
 use super::once::Seed;
@@ -176,17 +176,8 @@ async fn make(
     seed: Option<Seed>,
 ) -> Result<Arc<SubscriptionView>, Failure> {
     let (realm, options) = (&call.caller.realm, &call.service.options);
-    let mut overrides = json!({"request": {"envelope": "svix_operational"}});
-    overrides = with_rate(overrides, contents.rate.flatten());
-    let mut secrets = Vec::new();
-    if let Some(secret) = &contents.secret {
-        secrets.push(SecretInput { name: named(SIGNING)?, value: secret::read(secret)? });
-    }
-    if let Some(given) = &contents.headers {
-        let custom = headers::Custom::default().put(given)?;
-        overrides = custom.write(overrides);
-        secrets.extend(custom.secrets()?);
-    }
+    let (overrides, secrets) =
+        contents.knobs(json!({"request": {"envelope": "svix_operational"}}))?;
     let labels = Labels::new([(REALM.to_owned(), realm.to_string())].into());
     let uid = contents.uid.flatten();
     let types = contents.types.flatten();
