@@ -45,7 +45,7 @@ check_version() {
   version=${version:-$own}
 }
 
-# The program in `$stage/posthorn`, and its symbols in a file of their own. $1: what cargo is told besides.
+# Builds the program, or takes the one that was given. Arguments go to cargo.
 build_program() {
   mkdir -p "$stage"
   if [ -n "$binary" ]; then
@@ -58,14 +58,19 @@ build_program() {
   [ -z "$commit" ] || export POSTHORN_COMMIT=$commit
   # Paths of the machine that builds do not belong into the program.
   RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$root=/posthorn --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
-    cargo build --profile dist --locked -p posthorn-server --bin posthorn "$@"
+    cargo "${CARGO_BUILD:-build}" --profile dist --locked -p posthorn-server --bin posthorn "$@"
 }
 
-# $1: the program as cargo built it, $2: what its file of symbols is called.
+# $1: the program as cargo built it, $2: what its file of symbols is called, $3: its processor.
 split_symbols() {
-  objcopy --only-keep-debug --compress-debug-sections "$1" "$out/$2.debug"
-  strip -o "$stage/posthorn" "$1"
-  (cd "$out" && objcopy --add-gnu-debuglink="$2.debug" "$stage/posthorn")
+  local prefix=''
+  if [ "$3" != "$(uname -m)" ]; then
+    prefix=$3-linux-gnu-
+    need_apt "${prefix}objcopy" "binutils-$(tr _ - <<<"$3")-linux-gnu"
+  fi
+  "${prefix}objcopy" --only-keep-debug --compress-debug-sections "$1" "$out/$2.debug"
+  "${prefix}strip" -o "$stage/posthorn" "$1"
+  (cd "$out" && "${prefix}objcopy" --add-gnu-debuglink="$2.debug" "$stage/posthorn")
 }
 
 target_folder() { echo "${CARGO_TARGET_DIR:-$root/target}"; }
@@ -73,7 +78,7 @@ target_folder() { echo "${CARGO_TARGET_DIR:-$root/target}"; }
 # The program for this machine, as it is linked usually.
 build_native() {
   build_program
-  [ -n "$binary" ] || split_symbols "$(target_folder)/dist/posthorn" "posthorn-$version-$(uname -m)-linux-gnu"
+  [ -n "$binary" ] || split_symbols "$(target_folder)/dist/posthorn" "posthorn-$version-$(uname -m)-linux-gnu" "$(uname -m)"
 }
 
 # Man pages, completions and documents. $1: a program that runs here.
@@ -88,4 +93,11 @@ stage_documents() {
   gzip -9nc CHANGELOG.md >"$stage/doc/changelog.gz"
   python3 packaging/parts/third_party.py >"$stage/doc/third-party.txt"
   gzip -9nk "$stage/doc/third-party.txt"
+}
+
+# Nothing loads a static program; a dynamic one names its loader.
+require_static() {
+  if readelf --program-headers --wide "$1" | grep -q INTERP; then
+    fail "$1 is not static: it needs a C library where it runs"
+  fi
 }
