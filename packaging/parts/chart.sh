@@ -16,5 +16,12 @@ chart_tools() {
 build_chart() {
   chart_tools
   helm lint --quiet packaging/chart/posthorn
-  helm package --version "$version" --app-version "$version" --destination "$out" packaging/chart/posthorn
+  rm -rf "$stage/chart"
+  mkdir -p "$stage/chart"
+  helm package --version "$version" --app-version "$version" --destination "$stage/chart" packaging/chart/posthorn >/dev/null
+  # Packed once more, without the time at which it was made.
+  tar xzmf "$stage/chart/posthorn-$version.tgz" -C "$stage/chart"
+  tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode='u+w,go-w' \
+    --directory "$stage/chart" posthorn | gzip -9n >"$out/posthorn-$version.tgz"
+  helm show chart "$out/posthorn-$version.tgz"
 }

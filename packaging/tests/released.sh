@@ -35,13 +35,19 @@ test_tarball() {
   require_static "$folder/bin/posthorn"
   "$folder/bin/posthorn" version --json | grep -q '"static": true' || fail "the program does not know that it is static"
   # A root with nothing but the program, and the one file that says which name has which address.
-  mkdir -p "$place/bare/tmp" "$place/bare/etc"
+  mkdir -p "$place/bare"/{tmp,etc,proc,dev}
   cp "$folder/bin/posthorn" "$place/bare/"
   echo "127.0.0.1 posthorn.test" >"$place/bare/etc/hosts"
-  as_root chroot "$place/bare" /posthorn demo >"$place/said" 2>&1 || { cat "$place/said" && fail "the demo in an empty root"; }
+  in_bare /posthorn demo >"$place/said" 2>&1 || { cat "$place/said" && fail "the demo in an empty root"; }
   # Nobody listens on port 1, so it is refused; a name that is not found is another error.
-  as_root chroot "$place/bare" /posthorn health --server http://posthorn.test:1 2>&1 | grep -qi refused ||
-    fail "names are not found in an empty root"
+  in_bare /posthorn health --server http://posthorn.test:1 >"$place/said" 2>&1 || true
+  grep -qi refused "$place/said" || { cat "$place/said" && fail "names are not found in an empty root"; }
+}
+
+# In that root, with what the kernel offers, and processes and a network of its own.
+in_bare() {
+  as_root unshare --mount --pid --net --fork --kill-child \
+    sh -c 'ip link set lo up && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' "$place/bare" "$@"
 }
 
 test_image() {
