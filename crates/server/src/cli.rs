@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events,
-    explain, filters, import, jobs, keys, listen, metrics, nodes, notificaties, portal, profiles,
-    push, realms, redrives, seal, send, sessions, subscriptions, tenants, topics, verify,
+    Context, audit, backup, callbacks, certificates, check, completions, deliveries, event_types,
+    events, explain, filters, health, import, jobs, keys, listen, man, metrics, nodes,
+    notificaties, portal, profiles, push, realms, redrives, seal, send, sessions, subscriptions,
+    tenants, topics, verify, version,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -123,6 +124,10 @@ enum Command {
     Check(check::Args),
     Explain(explain::Args),
     Verify(Box<verify::Args>),
+    Health(health::Args),
+    Version(version::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// Reads the command line and does what it says.
@@ -189,6 +194,10 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => Box::pin(check::run(&args, json)).await?,
         Command::Explain(args) => explain::run(&args, json)?,
         Command::Verify(args) => verify::run(&args, json)?,
+        Command::Health(args) => health::run(&context()?, &args).await?,
+        Command::Version(args) => version::run(&args, json)?,
+        Command::Completions(args) => completions::run(&args, Cli::command())?,
+        Command::Man(args) => man::run(&args, Cli::command(), json)?,
     }
     Ok(Code::Ok.into())
 }
@@ -204,7 +213,7 @@ fn report(error: &anyhow::Error) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::CommandFactory as _;
 
     use super::Cli;
 

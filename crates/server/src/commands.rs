@@ -8,17 +8,20 @@ pub mod backup;
 pub mod callbacks;
 pub mod certificates;
 pub mod check;
+pub mod completions;
 pub mod deliveries;
 pub mod event_types;
 pub mod events;
 pub mod explain;
 pub mod filters;
 mod finding;
+pub mod health;
 pub mod import;
 pub mod jobs;
 pub mod keys;
 pub mod listen;
 mod looking;
+pub mod man;
 pub mod metrics;
 mod names;
 mod new_key;
@@ -38,6 +41,7 @@ mod tail;
 pub mod tenants;
 pub mod topics;
 pub mod verify;
+pub mod version;
 
 use std::io::Read;
 

@@ -87,6 +87,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 pub use integrity::{Checked, check};
+pub use migrate::SCHEMA_VERSION;
 pub use options::Options;
 
 use prune::Pruner;

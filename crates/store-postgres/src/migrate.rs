@@ -45,6 +45,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0026_questions.sql"),
     include_str!("../migrations/0030_kept_answers.sql"),
 ];
+/// The version of the schema that this program writes. It refuses a newer one.
+pub const SCHEMA_VERSION: usize = MIGRATIONS.len();
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;
 

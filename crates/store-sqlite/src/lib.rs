@@ -51,5 +51,6 @@ mod writer;
 pub use backup::{BackupError, Progress, backup_file};
 pub use error::OpenError;
 pub use integrity::{Damage, Depth, check_file};
+pub use migrate::SCHEMA_VERSION;
 pub use open::{Options, files};
 pub use store::SqliteStore;

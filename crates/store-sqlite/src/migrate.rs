@@ -44,6 +44,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0030_kept_answers.sql"),
 ];
 
+/// The version of the schema that this program writes. It refuses a newer one.
+pub const SCHEMA_VERSION: usize = MIGRATIONS.len();
+
 /// Brings the database to the newest version.
 pub(crate) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
     let configuring = |source| OpenError::Sqlite { doing: "configuring the connection", source };

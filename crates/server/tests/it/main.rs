@@ -1,5 +1,6 @@
 //! Drives the real program, as an operator would.
 
+mod about_itself;
 mod admission;
 mod audit;
 mod by_hand;

@@ -1,0 +1,74 @@
+# Tests of all packages as they are released: signatures, the static program, the image, the files for compose,
+# `cargo install`. See packaging/test.
+
+test_released() {
+  say "packages: all of them, signed"
+  need_apt umoci umoci
+  need_apt docker-compose docker-compose
+  minisign -G -W -f -p "$place/key.pub" -s "$place/key.sec" >/dev/null
+  POSTHORN_RELEASE_KEY=$place/key.sec packaging/build --out "$place/dist" all
+  (
+    cd "$place/dist"
+    minisign -V -q -p "$place/key.pub" -m SHA256SUMS
+    sha256sum --quiet -c SHA256SUMS
+    lintian --allow-root --fail-on error,warning posthorn_*.deb
+  )
+  say "packages: a changed list is refused"
+  cp "$place/dist/SHA256SUMS.minisig" "$place/changed.minisig"
+  sed 's/^./0/' "$place/dist/SHA256SUMS" >"$place/changed"
+  if minisign -V -q -p "$place/key.pub" -m "$place/changed" 2>/dev/null; then fail "the signature fits another list"; fi
+  say "packages: tarball"
+  test_tarball
+  say "packages: image"
+  test_image
+  say "packages: compose"
+  test_compose
+  say "packages: cargo install"
+  cargo install --locked --quiet --path crates/server --root "$place/installed" --no-track
+  "$place/installed/bin/posthorn" version
+}
+
+test_tarball() {
+  local folder
+  tar xzf "$place"/dist/posthorn-*-"$(uname -m)"-linux.tar.gz -C "$place"
+  folder=$(echo "$place"/posthorn-*-linux)
+  require_static "$folder/bin/posthorn"
+  "$folder/bin/posthorn" version --json | grep -q '"static": true' || fail "the program does not know that it is static"
+  # A root with nothing but the program, and the one file that says which name has which address.
+  mkdir -p "$place/bare"/{tmp,etc,proc,dev}
+  cp "$folder/bin/posthorn" "$place/bare/"
+  echo "127.0.0.1 posthorn.test" >"$place/bare/etc/hosts"
+  in_bare /posthorn demo >"$place/said" 2>&1 || { cat "$place/said" && fail "the demo in an empty root"; }
+  # Nobody listens on port 1, so it is refused; a name that is not found is another error.
+  in_bare /posthorn health --server http://posthorn.test:1 >"$place/said" 2>&1 || true
+  grep -qi refused "$place/said" || { cat "$place/said" && fail "names are not found in an empty root"; }
+}
+
+# In that root, with what the kernel offers, and processes and a network of its own.
+in_bare() {
+  as_root unshare --mount --pid --net --fork --kill-child \
+    sh -c 'ip link set lo up && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' "$place/bare" "$@"
+}
+
+test_image() {
+  local layout=$place/layout bundle=$place/bundle
+  mkdir -p "$layout"
+  tar xf "$place"/dist/posthorn-*.oci.tar -C "$layout"
+  as_root umoci unpack --image "$layout:$version" "$bundle" >/dev/null
+  python3 - "$bundle/config.json" >"$place/start" <<'PYTHON'
+import json, sys
+process = json.load(open(sys.argv[1]))["process"]
+assert (process["user"]["uid"], process["user"]["gid"]) == (10001, 10001), process["user"]
+print(*process["args"])
+PYTHON
+  local command
+  read -r -a command <"$place/start"
+  as_root packaging/tests/image-life "$bundle/rootfs" 10001:10001 "${command[@]}"
+}
+
+test_compose() {
+  docker-compose -f packaging/compose/one-node.yaml config -q
+  POSTGRES_PASSWORD=a SEAL_KEY=b OPERATOR_KEY=c docker-compose -f packaging/compose/two-nodes.yaml config -q
+  if docker-compose -f packaging/compose/two-nodes.yaml config -q 2>"$place/said"; then fail "a missing password was not noticed"; fi
+  grep -q 'write it into .env' "$place/said" || fail "compose does not say what is missing: $(cat "$place/said")"
+}
