@@ -31,7 +31,7 @@ pub(crate) fn create(
         let mut statement = conn.prepare_cached(sql::COUNT_REDRIVABLE)?;
         Ok(statement.query_row(values, |row| row.get::<_, i64>(0))?.unsigned_abs())
     })?;
-    conn.prepare_cached("insert into redrive values (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9)")?
+    conn.prepare_cached(sql::INSERT_REDRIVE)?
         .execute(params![
             stored.id.as_bytes().as_slice(),
             tenant.no,
