@@ -104,9 +104,7 @@ fn explain_open(error: &OpenError) -> Failure {
         }
         OpenError::InUse { .. } => Failure::new(Code::InUse, message)
             .hint("stop the other process, or choose another directory with --data"),
-        OpenError::Schema(mismatch) => {
-            Failure::new(Code::Config, message).hint(mismatch.advice())
-        }
+        OpenError::Schema(mismatch) => Failure::new(Code::Config, message).hint(mismatch.advice()),
         OpenError::Setting { .. } => Failure::new(Code::Config, message)
             .hint("the file system may not support what durability needs; use a local disk"),
         damaged if damaged.is_damage() => Failure::new(Code::Damaged, message).hint(RESTORE),

@@ -49,7 +49,8 @@ pub(crate) async fn look(
         Err(error) if is_before(&error) => return Ok(Ok(())),
         Err(error) => return Err(error),
     };
-    let number = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
+    let number =
+        |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
     let (found, least) = (number(row.try_get(0)?), number(row.try_get(1)?));
     if least <= known {
         return Ok(Ok(()));

@@ -133,6 +133,12 @@ impl PostgresStore {
         Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
     }
 
+    /// Makes partitions for `count` days from the day of `first`, for a measurement whose time is not the database's.
+    #[doc(hidden)]
+    pub async fn make_days(&self, first: Timestamp, count: i64) -> Result<()> {
+        partition::make_days(&self.session, first, count).await
+    }
+
     /// Statements that are put together at run time, with their names, for the test that prepares all of them.
     #[doc(hidden)]
     pub fn list_statements() -> Vec<(String, String)> {

@@ -19,9 +19,9 @@ use tokio_postgres::error::SqlState;
 use tracing::{debug, info, warn};
 
 use crate::failure::Outcome;
-use crate::{gate, lock};
 use crate::options::{Options, quoted};
 use crate::session::{Operation, Session, allow_slow, batch, begin, commit};
+use crate::{gate, lock};
 
 /// What this program knows. Every version before this one can be brought up to date in one step.
 pub(crate) static SCHEMA: Schema = Schema::new(MIGRATIONS, checksum_of);
@@ -178,7 +178,8 @@ async fn migrate(client: &Object, place: Option<&str>, schema: &Schema) -> Outco
         gate::close(client, last.least).await?;
     } else {
         let (lock, statement) = (LOCK_WAIT.as_millis(), STATEMENT_WAIT.as_millis());
-        let text = format!("set local lock_timeout = {lock}; set local statement_timeout = {statement}");
+        let text =
+            format!("set local lock_timeout = {lock}; set local statement_timeout = {statement}");
         batch(client, &text).await?;
     }
     batch(
@@ -257,7 +258,8 @@ mod tests {
             .filter_map(|rest| rest.split([' ', '(']).next())
             .collect();
         statements.iter().find_map(|part| {
-            let index = part.starts_with("create index ") || part.starts_with("create unique index ");
+            let index =
+                part.starts_with("create index ") || part.starts_with("create unique index ");
             let on = part.split(" on ").nth(1).and_then(|rest| rest.split([' ', '(']).next());
             let bad = if let Some(rest) = part.strip_prefix("alter table ") {
                 let adds = rest.split(',').all(|change| change.contains("add column "));

@@ -94,7 +94,8 @@ impl Options {
     /// and no gate is a program of before. `known` is the newest schema version that this program knows.
     pub(crate) fn session(&self, known: u32) -> String {
         let timeout = self.statement_timeout.as_millis();
-        let path = self.schema.as_ref().map(|schema| format!("set search_path = {};", quoted(schema)));
+        let path =
+            self.schema.as_ref().map(|schema| format!("set search_path = {};", quoted(schema)));
         format!(
             "{path} set statement_timeout = {timeout}; set lock_timeout = {timeout}; \
              set idle_in_transaction_session_timeout = {idle}; \

@@ -156,7 +156,8 @@ impl Session {
         let patience = operation.patience.unwrap_or(self.answer_timeout);
         let mut tries = 1;
         loop {
-            let client = self.pool.get().await.map_err(|e| self.no_connection(e, operation.context))?;
+            let client =
+                self.pool.get().await.map_err(|e| self.no_connection(e, operation.context))?;
             let failure = match timeout(patience, work(&client)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(failure)) => failure,

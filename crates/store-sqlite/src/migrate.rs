@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     CertificateId, FailureCode, KeyId, Outcome, SubscriptionId, TenantId, Timestamp,
 };
+use posthorn_store::schema::{Applied, Migration, Missing, Schema};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::Type;
-use posthorn_store::schema::{Applied, Migration, Missing, Schema};
 use rusqlite::{Connection, TransactionBehavior};
 use sha2::{Digest, Sha256};
 
@@ -95,10 +95,16 @@ fn apply(conn: &mut Connection, schema: &Schema) -> Result<(), OpenError> {
     let missing = schema.missing(&applied)?;
     let (found, known) = (applied.len(), schema.known());
     match missing.first() {
-        Some(first) if first.version == 1 => tracing::info!(version = known, "creating the database"),
+        Some(first) if first.version == 1 => {
+            tracing::info!(version = known, "creating the database")
+        }
         Some(_) => tracing::info!(from = found, to = known, "migrating the database"),
         None if applied.last().is_some_and(|newest| newest.version > known) => {
-            tracing::info!(found, known, "the database is of a newer version, which this one can work with");
+            tracing::info!(
+                found,
+                known,
+                "the database is of a newer version, which this one can work with"
+            );
         }
         None => {}
     }
@@ -115,7 +121,9 @@ fn applied(conn: &Connection) -> rusqlite::Result<Vec<Applied>> {
         return Ok(Vec::new());
     }
     // Programs of before did not write them.
-    let column = |name: &str| if columns.iter().any(|known| known == name) { name.to_owned() } else { "null".to_owned() };
+    let column = |name: &str| {
+        if columns.iter().any(|known| known == name) { name.to_owned() } else { "null".to_owned() }
+    };
     let text = format!(
         "select version, checksum, {}, {} from migration order by version",
         column("least"),
@@ -148,7 +156,8 @@ fn remember(conn: &mut Connection) -> rusqlite::Result<()> {
     let there = columns(&transaction)?;
     for (name, kind) in [("least", "integer"), ("program", "text")] {
         if !there.iter().any(|known| known == name) {
-            transaction.execute_batch(&format!("alter table migration add column {name} {kind}"))?;
+            transaction
+                .execute_batch(&format!("alter table migration add column {name} {kind}"))?;
         }
     }
     transaction.commit()
@@ -256,8 +265,10 @@ mod tests {
     fn a_table_of_before_is_read_and_completed() {
         let mut conn = empty();
         apply(&mut conn, &NONE.and(ONE)).expect("the first");
-        conn.execute_batch("alter table migration drop column least; alter table migration drop column program")
-            .expect("as it was");
+        conn.execute_batch(
+            "alter table migration drop column least; alter table migration drop column program",
+        )
+        .expect("as it was");
         let before = shown(&conn);
         apply(&mut conn, &NONE.and(ONE)).expect("nothing to do");
         assert_eq!(shown(&conn), before, "only who adds a version touches it");

@@ -85,6 +85,13 @@ impl SqliteStore {
         &crate::migrate::SCHEMA
     }
 
+    /// Only migrates, as an older program does whose statements are not those of today.
+    #[doc(hidden)]
+    pub fn migrate_as(options: &Options, schema: &Schema) -> Result<(), OpenError> {
+        let _lock = open::lock(&options.path)?;
+        crate::migrate::migrate(&mut open::writer(options)?, schema)
+    }
+
     /// Opens it as a program does that knows another schema.
     #[doc(hidden)]
     pub fn open_as(options: &Options, schema: &Schema) -> Result<Self, OpenError> {

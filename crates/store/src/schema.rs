@@ -125,7 +125,9 @@ pub enum Mismatch {
         oldest: u32,
     },
     /// Versions were applied that are not those of this program.
-    #[error("schema version {version} of the database is not the one that this program knows by that number")]
+    #[error(
+        "schema version {version} of the database is not the one that this program knows by that number"
+    )]
     Changed {
         /// The first such version.
         version: u32,

@@ -31,7 +31,8 @@ const OTHER: Migration = Migration::alone(
     create table other (one bigint primary key);
     insert into other values (1);",
 );
-const ADDS_TO_EVENTS: Migration = Migration::beside("alter table event add column added_later text");
+const ADDS_TO_EVENTS: Migration =
+    Migration::beside("alter table event add column added_later text");
 
 fn today() -> &'static Schema {
     PostgresStore::schema()
