@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use posthorn_store::Store;
 use posthorn_store::push::PushStore;
+use posthorn_store::schema::Mismatch;
 use posthorn_store_postgres::PostgresStore;
 use posthorn_store_sqlite::{OpenError, SqliteStore};
 use tokio::time::Instant;
@@ -103,10 +104,7 @@ fn explain_open(error: &OpenError) -> Failure {
         }
         OpenError::InUse { .. } => Failure::new(Code::InUse, message)
             .hint("stop the other process, or choose another directory with --data"),
-        OpenError::NewerSchema { .. } | OpenError::ChangedMigration { .. } => {
-            Failure::new(Code::Config, message)
-                .hint("run the version of Posthorn that wrote it, or a newer one")
-        }
+        OpenError::Schema(mismatch) => Failure::new(Code::Config, message).hint(mismatch.advice()),
         OpenError::Setting { .. } => Failure::new(Code::Config, message)
             .hint("the file system may not support what durability needs; use a local disk"),
         damaged if damaged.is_damage() => Failure::new(Code::Damaged, message).hint(RESTORE),
@@ -129,6 +127,10 @@ async fn connect(
             Err(error) => error,
         };
         let message = chain(&error);
+        if let Some(mismatch) = Mismatch::behind(&error) {
+            let message = format!("cannot use PostgreSQL: {mismatch}");
+            return Err(Failure::new(Code::Config, message).hint(mismatch.advice()).into());
+        }
         if !error.is_transient() {
             return Err(Failure::new(Code::Config, format!("cannot use PostgreSQL: {message}"))
                 .hint("check store.url: user, password, database, and the permissions of the role")

@@ -49,11 +49,13 @@ impl Failure {
         }
     }
 
-    /// Whether the database asks to run the same transaction again.
+    /// Whether the same transaction can be run again at once: the database asks for it, or a newer program has added a
+    /// column, which a statement that was prepared before does not know. Nothing was changed then.
     pub(crate) fn wants_repeat(&self) -> bool {
         let state = self.state();
         state == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
             || state == Some(&SqlState::T_R_DEADLOCK_DETECTED)
+            || state == Some(&SqlState::FEATURE_NOT_SUPPORTED)
     }
 
     /// Whether a unique index refused a row.

@@ -9,6 +9,7 @@ use posthorn_store::{Error, Result};
 use tokio_postgres::error::SqlState;
 
 use crate::failure::Outcome;
+use crate::migrate::SCHEMA;
 use crate::options::Options;
 use crate::session::{Operation, Session, allow_slow, begin_snapshot, commit, query};
 
@@ -32,7 +33,7 @@ pub struct Checked {
 /// Reads everything in the schema; with `quick`, indexes are not compared. Fails only when the database
 /// cannot be asked: damage is a result.
 pub async fn check(options: &Options, quick: bool) -> Result<Checked> {
-    let session = Session::new(options)?;
+    let session = Session::new(options, SCHEMA.known())?;
     let mut checked = Checked::default();
     for table in names(&session, 'r').await? {
         checked.tables += 1;

@@ -14,6 +14,7 @@
 //! * **Lists** merge ranges of indexes: see `log`. **Counts** are kept, not counted: see `tally`.
 //! * **Locks** are advisory, few in kind and always taken in one order: see `lock`.
 //! * **Time.** Leases are judged by the database's clock; all other times are handed in.
+//! * **Upgrades.** Every connection shows what its program knows of the schema: see `gate` and `migrate`.
 //! * **Failures.** Deadlocks are repeated here. A caller hears `Unavailable` when nothing was
 //!   changed, and `Unknown` when the connection broke while a commit was on its way: see `failure`.
 //!
@@ -34,6 +35,7 @@ mod codec;
 mod entry;
 mod expunge;
 mod failure;
+mod gate;
 mod intake;
 mod integrity;
 mod job;
@@ -74,6 +76,7 @@ use posthorn_domain::{
     JobId, KeyId, NodeId, Redrive, RedriveId, Session as PageSession, SessionId, Shard,
     SubscriptionId, TenantId, Timestamp,
 };
+use posthorn_store::schema::Schema;
 use posthorn_store::{
     Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
     AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
@@ -109,14 +112,32 @@ impl PostgresStore {
     /// Connects, brings the schema up to date and makes partitions for the next days. Several nodes
     /// may do so at once. Fails with `Unavailable` when the database cannot be reached.
     pub async fn connect(options: Options) -> Result<Self> {
+        Self::connect_as(options, Self::schema()).await
+    }
+
+    /// What this program knows of the schema, to make older and newer programs of it in tests of upgrades.
+    #[doc(hidden)]
+    pub fn schema() -> &'static Schema {
+        &migrate::SCHEMA
+    }
+
+    /// Connects as a program does that knows another schema.
+    #[doc(hidden)]
+    pub async fn connect_as(options: Options, schema: &Schema) -> Result<Self> {
         metrics::describe();
-        let session = Session::new(&options)?;
-        migrate::run(&session, &options).await?;
+        let session = Session::new(&options, schema.known())?;
+        migrate::run(&session, &options, schema).await?;
         partition::ensure(&session).await?;
         let (config, tls) = options.parse()?;
         let wake = Wake::start(&options, config, tls);
         let upkeep = Mutex::new(Instant::now() + UPKEEP);
         Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
+    }
+
+    /// Makes partitions for `count` days from the day of `first`, for a measurement whose time is not the database's.
+    #[doc(hidden)]
+    pub async fn make_days(&self, first: Timestamp, count: i64) -> Result<()> {
+        partition::make_days(&self.session, first, count).await
     }
 
     /// Statements that are put together at run time, with their names, for the test that prepares all of them.
@@ -134,7 +155,7 @@ impl PostgresStore {
     /// What every connection begins with, for the test that asks for plans.
     #[doc(hidden)]
     pub fn session_statements(options: &Options) -> String {
-        options.session()
+        options.session(Self::schema().known())
     }
 
     /// What a transaction begins with that lists something, for the same test.

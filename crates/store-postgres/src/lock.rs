@@ -6,6 +6,7 @@
 //! | lane | – | adding, ending, reviving members | commit order; one head; nobody forgotten |
 //! | shard | claim, record | taking a shard over | no late write after a take-over |
 //! | slot | – | a connection, for good | nobody else changes its rows of the tally |
+//! | gate | a connection, for good | a migration | no older program beside a schema it cannot use (`gate`) |
 //!
 //! Every transaction takes its locks by class in this order, sorted within a class, before it
 //! touches a row; only a redrive or a job holds its own row first, which nobody else waits for. Rows come in

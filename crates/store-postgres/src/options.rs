@@ -15,7 +15,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::lock;
+use crate::{gate, lock};
 
 /// Calls never wait longer than the server may work on a statement, plus this.
 const ANSWER_MARGIN: Duration = Duration::from_secs(5);
@@ -90,11 +90,14 @@ impl Options {
     /// stay for a minute of standstill. So plans are made once, without looking at the batch, and
     /// the ways to read whole tables are closed. A commit that does not wait for the disk is no
     /// commit: that setting is overruled. A slot of the tally belongs to one connection as long as it
-    /// lasts; slot 0 is for those that get none, who wait for each other.
-    pub(crate) fn session(&self) -> String {
+    /// lasts; slot 0 is for those that get none, who wait for each other. The gate comes before the slot: who has a slot
+    /// and no gate is a program of before. `known` is the newest schema version that this program knows.
+    pub(crate) fn session(&self, known: u32) -> String {
         let timeout = self.statement_timeout.as_millis();
-        let mut text = format!(
-            "set statement_timeout = {timeout}; set lock_timeout = {timeout}; \
+        let path =
+            self.schema.as_ref().map(|schema| format!("set search_path = {};", quoted(schema)));
+        format!(
+            "{path} set statement_timeout = {timeout}; set lock_timeout = {timeout}; \
              set idle_in_transaction_session_timeout = {idle}; \
              set plan_cache_mode = force_generic_plan; set jit = off; \
              set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
@@ -103,17 +106,16 @@ impl Options {
              set client_min_messages = error; \
              select set_config('synchronous_commit', 'on', false) \
              where current_setting('synchronous_commit') in ('off', 'local'); \
+             {gate} \
              select set_config('posthorn.slot', coalesce((\
                  select slot from generate_series(1, {SLOTS_MAX}) as slot \
                  where pg_try_advisory_lock({slots}, slot) limit 1\
              ), 0)::text, false);",
             idle = self.answer_timeout().as_millis(),
+            path = path.unwrap_or_default(),
+            gate = gate::enter(known),
             slots = lock::SLOTS,
-        );
-        if let Some(schema) = &self.schema {
-            text.push_str(&format!(" set search_path = {};", quoted(schema)));
-        }
-        text
+        )
     }
 
     pub(crate) fn parse(&self) -> Result<(Config, MakeRustlsConnect)> {

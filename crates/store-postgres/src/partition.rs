@@ -83,12 +83,25 @@ pub(crate) async fn days(client: &Object) -> Outcome<Vec<Day>> {
 
 /// Makes what is missing for today and the next days.
 pub(crate) async fn ensure(session: &Session) -> Result<()> {
+    make_missing(session, None, DAYS_AHEAD + 1).await
+}
+
+/// The same for other days.
+pub(crate) async fn make_days(session: &Session, first: Timestamp, count: i64) -> Result<()> {
+    make_missing(session, Some(Day::of(first)), count).await
+}
+
+/// Makes what is missing of `count` days, from today unless another day is named.
+async fn make_missing(session: &Session, first: Option<Day>, count: i64) -> Result<()> {
     session
-        .run(ENSURE, |client| {
+        .run(ENSURE, move |client| {
             Box::pin(async move {
-                let today = Day::of(now(client).await?);
+                let first = match first {
+                    Some(day) => day,
+                    None => Day::of(now(client).await?),
+                };
                 let there = days(client).await?;
-                for day in (today.0..=today.0 + DAYS_AHEAD).map(Day) {
+                for day in (first.0..first.0 + count).map(Day) {
                     if there.contains(&day) {
                         continue;
                     }

@@ -4,7 +4,7 @@
 //! A day whose events are all done with is dropped whole, with its deliveries and attempts: no rows
 //! are deleted and nothing is left to vacuum. Where something of a day must stay (a dead letter
 //! with a longer life, a delivery that is still tried), the rest of the day is removed in bites,
-//! and so is everything in the rest partition. A day that is only partly past its limit waits until
+//! and so is everything in the rest partition. A day that may go and is in use is left to the next round. A day that is only partly past its limit waits until
 //! it is wholly so, unless the limit is so recent that waiting would be most of it.
 //!
 //! Events with a retention of their own are found by the time at which it is over, before all others.
@@ -72,18 +72,20 @@ impl Pruner {
         let mut place = match begun {
             Some(place) => place,
             None => {
-                let (old, partitions) = round(session, prune).await?;
+                let (old, mut partitions) = round(session, prune).await?;
                 for day in old {
                     match drop_day(session, day, prune).await? {
-                        Some(events) if pruned.events + events <= prune.limit => {
+                        Dropped::Yes(events) if pruned.events + events <= prune.limit => {
                             pruned.events += events;
                         }
                         // More than was asked for, at less than the price.
-                        Some(events) => {
+                        Dropped::Yes(events) => {
                             info!(events, day = day.name("event"), "Deleted a day of history");
                             pruned.events = prune.limit;
                         }
-                        None => {}
+                        // The next round drops it. Deleting its rows meanwhile would be the dearer way.
+                        Dropped::Busy => partitions.retain(|name| *name != day.name("event")),
+                        Dropped::No => {}
                     }
                 }
                 Place { partitions, after: (FIRST_UID, FIRST_UID) }
@@ -304,8 +306,18 @@ fn is_busy(failure: &Failure) -> bool {
     matches!(failure, Failure::Database(e) if e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
 }
 
-/// Drops a day if nothing in it is needed; how many events went.
-async fn drop_day(session: &Session, day: Day, prune: Prune) -> Result<Option<usize>> {
+/// What became of a day that was to be dropped.
+enum Dropped {
+    /// It is gone, with so many events.
+    Yes(usize),
+    /// Something in it must stay.
+    No,
+    /// All of it may go, and somebody was using it.
+    Busy,
+}
+
+/// Drops a day if nothing in it is needed.
+async fn drop_day(session: &Session, day: Day, prune: Prune) -> Result<Dropped> {
     session
         .run(DROP, move |client| {
             Box::pin(async move {
@@ -317,9 +329,9 @@ async fn drop_day(session: &Session, day: Day, prune: Prune) -> Result<Option<us
                                                         later"
                         );
                         batch(client, "rollback").await?;
-                        Ok(None)
+                        Ok(Dropped::Busy)
                     }
-                    other => other,
+                    other => other.map(|events| events.map_or(Dropped::No, Dropped::Yes)),
                 }
             })
         })
@@ -329,8 +341,9 @@ async fn drop_day(session: &Session, day: Day, prune: Prune) -> Result<Option<us
 async fn try_drop(client: &Object, day: Day, prune: Prune) -> Outcome<Option<usize>> {
     begin(client).await?;
     allow_slow(client).await?;
-    // Those who wait behind us must not wait long for something that can be done any time.
-    batch(client, "set local lock_timeout = 1000").await?;
+    // Those who wait behind us must not wait long for something that can be done any time. But longer than a second:
+    // so long the server waits before it has an autovacuum give way.
+    batch(client, "set local lock_timeout = 2000").await?;
     let free = client
         .query_one("select pg_try_advisory_xact_lock($1)", &[&lock::SCHEMA])
         .await?

@@ -21,14 +21,15 @@ use deadpool_postgres::{
 };
 use futures_util::future::{join_all, join3};
 use parking_lot::Mutex;
+use posthorn_store::schema::Mismatch;
 use posthorn_store::{Error, Result};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
 use crate::failure::{Failure, Outcome};
-use crate::metrics;
 use crate::options::Options;
+use crate::{gate, metrics};
 
 /// How often a transaction is run before its deadlock is reported.
 const TRIES_MAX: u32 = 8;
@@ -79,19 +80,32 @@ pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 pub(crate) struct Session {
     pool: Pool,
     answer_timeout: Duration,
+    /// Why a new connection was given up: a newer program has changed the schema meanwhile.
+    misfit: Arc<Mutex<Option<Mismatch>>>,
     /// What the table `skew` is known to say at least.
     pub(crate) skew: Arc<AtomicI64>,
 }
 
 impl Session {
-    pub(crate) fn new(options: &Options) -> Result<Self> {
+    /// For a program that knows the schema up to `known`.
+    pub(crate) fn new(options: &Options, known: u32) -> Result<Self> {
         let (config, tls) = options.parse()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config, tls, recycling);
-        let setup = options.session();
+        let setup = options.session(known);
+        let misfit = Arc::new(Mutex::new(None));
+        let found = Arc::clone(&misfit);
         let hook = Hook::async_fn(move |client, _| {
-            let setup = setup.clone();
-            Box::pin(async move { client.batch_execute(&setup).await.map_err(HookError::Backend) })
+            let (setup, found) = (setup.clone(), Arc::clone(&found));
+            Box::pin(async move {
+                client.batch_execute(&setup).await.map_err(HookError::Backend)?;
+                let looked = gate::look(client, known).await.map_err(HookError::Backend)?;
+                looked.map_err(|mismatch| {
+                    let text = mismatch.to_string();
+                    *found.lock() = Some(mismatch);
+                    HookError::message(text)
+                })
+            })
         });
         let pool = Pool::builder(manager)
             .max_size(options.connections)
@@ -102,7 +116,8 @@ impl Session {
             .post_create(hook)
             .build()
             .map_err(|e| Error::fatal("set up the connection pool", e))?;
-        Ok(Self { pool, answer_timeout: options.answer_timeout(), skew: Arc::default() })
+        let answer_timeout = options.answer_timeout();
+        Ok(Self { pool, answer_timeout, misfit, skew: Arc::default() })
     }
 
     /// Runs `work` to its end, whatever becomes of the caller.
@@ -142,7 +157,7 @@ impl Session {
         let mut tries = 1;
         loop {
             let client =
-                self.pool.get().await.map_err(|e| unreachable_server(e, operation.context))?;
+                self.pool.get().await.map_err(|e| self.no_connection(e, operation.context))?;
             let failure = match timeout(patience, work(&client)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(failure)) => failure,
@@ -162,6 +177,15 @@ impl Session {
                 continue;
             }
             return Err(failure.into_error(operation.context));
+        }
+    }
+
+    fn no_connection(&self, error: PoolError, context: &'static str) -> Error {
+        match (&error, self.misfit.lock().clone()) {
+            (PoolError::PostCreateHook(HookError::Message(_)), Some(mismatch)) => {
+                Error::fatal("use the database", mismatch)
+            }
+            _ => Failure::NoConnection(error).into_error(context),
         }
     }
 
@@ -196,10 +220,6 @@ fn in_the_dark(
         true => Error::unknown(operation.context, cause),
         false => Error::unavailable(operation.context, cause),
     }
-}
-
-fn unreachable_server(error: PoolError, context: &'static str) -> Error {
-    Failure::NoConnection(error).into_error(context)
 }
 
 /// One statement of a pipeline.

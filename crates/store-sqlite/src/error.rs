@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use posthorn_store::schema::Mismatch;
 use posthorn_store::{Error, Refusal};
 use rusqlite::ErrorCode;
 
@@ -26,20 +27,9 @@ pub enum OpenError {
         /// Which.
         path: PathBuf,
     },
-    /// The file was written by a newer Posthorn.
-    #[error("the database has schema version {found}, this Posthorn knows {known} at most")]
-    NewerSchema {
-        /// In the file.
-        found: u32,
-        /// In this program.
-        known: u32,
-    },
-    /// A migration in the file is not the one this program has.
-    #[error("migration {version} in the database differs from the one in this Posthorn")]
-    ChangedMigration {
-        /// Which.
-        version: u32,
-    },
+    /// The schema of the database and this program do not fit.
+    #[error(transparent)]
+    Schema(#[from] Mismatch),
     /// SQLite does not do what durability needs.
     #[error("SQLite setting {name} is {found}, it must be {wanted}")]
     Setting {

@@ -2,58 +2,65 @@
 //!
 //! A process that is killed in between leaves the earlier migrations applied and nothing of the
 //! later ones; the next start goes on. Each applied migration leaves its checksum, so a database
-//! that was migrated by a different program is noticed before anything is read from it.
+//! that was migrated by a different program is noticed before anything is read from it. It also leaves
+//! which version a program must know from then on: an older program that may go on is let in (`posthorn_store::schema`
+//! has the rule). Nobody else is at work meanwhile: the directory is locked.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     CertificateId, FailureCode, KeyId, Outcome, SubscriptionId, TenantId, Timestamp,
 };
+use posthorn_store::schema::{Applied, Migration, Missing, Schema};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 use sha2::{Digest, Sha256};
 
 use crate::error::OpenError;
 
-/// All migrations; the version is the place in the list, from 1.
-const MIGRATIONS: &[&str] = &[
-    include_str!("migrations/0001_initial.sql"),
-    include_str!("migrations/0002_admission.sql"),
-    include_str!("migrations/0003_certificate.sql"),
-    include_str!("migrations/0004_names.sql"),
-    include_str!("migrations/0005_push.sql"),
-    include_str!("migrations/0006_push_topics.sql"),
-    include_str!("migrations/0007_failing.sql"),
-    include_str!("migrations/0008_revival.sql"),
-    include_str!("migrations/0009_clients.sql"),
-    include_str!("migrations/0010_entries.sql"),
-    include_str!("migrations/0011_timings.sql"),
-    include_str!("migrations/0012_log.sql"),
-    include_str!("migrations/0013_jobs.sql"),
-    include_str!("migrations/0014_times.sql"),
-    include_str!("migrations/0015_expunge.sql"),
-    include_str!("migrations/0016_sent_request.sql"),
-    include_str!("migrations/0017_told.sql"),
-    include_str!("migrations/0018_rollups.sql"),
-    include_str!("migrations/0019_realms.sql"),
-    include_str!("migrations/0020_audit.sql"),
-    include_str!("migrations/0021_trace.sql"),
-    include_str!("migrations/0022_sessions.sql"),
-    include_str!("migrations/0023_questions.sql"),
-    include_str!("migrations/0030_kept_answers.sql"),
+/// What this program knows. Every version before this one can be brought up to date in one step.
+pub(crate) static SCHEMA: Schema = Schema::new(MIGRATIONS, checksum);
+
+/// All migrations; the version is the place in the list, from 1. A new one may be `beside` when it only adds: see
+/// docs/adr/0054.
+const MIGRATIONS: &[Migration] = &[
+    Migration::alone(include_str!("migrations/0001_initial.sql")),
+    Migration::alone(include_str!("migrations/0002_admission.sql")),
+    Migration::alone(include_str!("migrations/0003_certificate.sql")),
+    Migration::alone(include_str!("migrations/0004_names.sql")),
+    Migration::alone(include_str!("migrations/0005_push.sql")),
+    Migration::alone(include_str!("migrations/0006_push_topics.sql")),
+    Migration::alone(include_str!("migrations/0007_failing.sql")),
+    Migration::alone(include_str!("migrations/0008_revival.sql")),
+    Migration::alone(include_str!("migrations/0009_clients.sql")),
+    Migration::alone(include_str!("migrations/0010_entries.sql")),
+    Migration::alone(include_str!("migrations/0011_timings.sql")),
+    Migration::alone(include_str!("migrations/0012_log.sql")),
+    Migration::alone(include_str!("migrations/0013_jobs.sql")),
+    Migration::alone(include_str!("migrations/0014_times.sql")),
+    Migration::alone(include_str!("migrations/0015_expunge.sql")),
+    Migration::alone(include_str!("migrations/0016_sent_request.sql")),
+    Migration::alone(include_str!("migrations/0017_told.sql")),
+    Migration::alone(include_str!("migrations/0018_rollups.sql")),
+    Migration::alone(include_str!("migrations/0019_realms.sql")),
+    Migration::alone(include_str!("migrations/0020_audit.sql")),
+    Migration::alone(include_str!("migrations/0021_trace.sql")),
+    Migration::alone(include_str!("migrations/0022_sessions.sql")),
+    Migration::alone(include_str!("migrations/0023_questions.sql")),
+    Migration::alone(include_str!("migrations/0030_kept_answers.sql")),
 ];
 
-/// The version of the schema that this program writes. It refuses a newer one.
+/// The version of the schema that this program writes.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();
 
-/// Brings the database to the newest version.
-pub(crate) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
+/// Brings the database to the newest version of `schema`.
+pub(crate) fn migrate(conn: &mut Connection, schema: &Schema) -> Result<(), OpenError> {
     let configuring = |source| OpenError::Sqlite { doing: "configuring the connection", source };
     add_functions(conn).map_err(configuring)?;
     // A table that others refer to is made anew, which is only possible while nobody checks.
     conn.pragma_update(None, "foreign_keys", false).map_err(configuring)?;
-    apply(conn, MIGRATIONS)?;
+    apply(conn, schema)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(configuring)
 }
 
@@ -86,75 +93,134 @@ fn add_functions(conn: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-fn apply(conn: &mut Connection, migrations: &[&str]) -> Result<(), OpenError> {
-    conn.execute_batch(
-        "create table if not exists migration (version integer primary key, \
-         checksum text not null, applied_at integer not null) strict",
-    )
-    .map_err(OpenError::sqlite("creating the table of migrations"))?;
-    let known = number(migrations.len());
-    let found: u32 = conn
-        .query_row("select coalesce(max(version), 0) from migration", [], |row| row.get(0))
-        .map_err(OpenError::sqlite("reading the schema version"))?;
-    if found > known {
-        return Err(OpenError::NewerSchema { found, known });
-    }
-    match found {
-        0 => tracing::info!(version = known, "creating the database"),
-        found if found < known => {
-            tracing::info!(from = found, to = known, "migrating the database");
+fn apply(conn: &mut Connection, schema: &Schema) -> Result<(), OpenError> {
+    let applied = applied(conn).map_err(OpenError::sqlite("reading the schema version"))?;
+    let missing = schema.missing(&applied)?;
+    let (found, known) = (applied.len(), schema.known());
+    match missing.first() {
+        Some(first) if first.version == 1 => {
+            tracing::info!(version = known, "creating the database")
         }
-        _ => {}
+        Some(_) => tracing::info!(from = found, to = known, "migrating the database"),
+        None if applied.last().is_some_and(|newest| newest.version > known) => {
+            tracing::info!(
+                found,
+                known,
+                "the database is of a newer version, which this one can work with"
+            );
+        }
+        None => {}
     }
-    for (index, sql) in migrations.iter().enumerate() {
-        apply_one(conn, number(index + 1), sql)?;
+    if !missing.is_empty() {
+        remember(conn).map_err(OpenError::sqlite("creating the table of migrations"))?;
     }
-    Ok(())
+    missing.iter().try_for_each(|missing| apply_one(conn, missing))
 }
 
-fn apply_one(conn: &mut Connection, version: u32, sql: &str) -> Result<(), OpenError> {
-    let checksum: String = Sha256::digest(sql).iter().map(|byte| format!("{byte:02x}")).collect();
+/// The versions that the database has. Only reads.
+fn applied(conn: &Connection) -> rusqlite::Result<Vec<Applied>> {
+    let columns = columns(conn)?;
+    if columns.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Programs of before did not write them.
+    let column = |name: &str| {
+        if columns.iter().any(|known| known == name) { name.to_owned() } else { "null".to_owned() }
+    };
+    let text = format!(
+        "select version, checksum, {}, {} from migration order by version",
+        column("least"),
+        column("program")
+    );
+    let mut statement = conn.prepare(&text)?;
+    let rows = statement.query_map([], |row| {
+        Ok(Applied {
+            version: row.get(0)?,
+            checksum: row.get(1)?,
+            least: row.get(2)?,
+            program: row.get(3)?,
+        })
+    })?;
+    rows.collect()
+}
+
+fn columns(conn: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = conn.prepare("select name from pragma_table_info('migration')")?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
+/// Makes the table of migrations as this program writes it.
+fn remember(conn: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Exclusive)?;
+    transaction.execute_batch(
+        "create table if not exists migration (version integer primary key, \
+         checksum text not null, applied_at integer not null) strict",
+    )?;
+    let there = columns(&transaction)?;
+    for (name, kind) in [("least", "integer"), ("program", "text")] {
+        if !there.iter().any(|known| known == name) {
+            transaction
+                .execute_batch(&format!("alter table migration add column {name} {kind}"))?;
+        }
+    }
+    transaction.commit()
+}
+
+fn apply_one(conn: &mut Connection, missing: &Missing<'_>) -> Result<(), OpenError> {
     let transaction = conn
         .transaction_with_behavior(TransactionBehavior::Exclusive)
         .map_err(OpenError::sqlite("beginning a migration"))?;
-    let stored: Option<String> = transaction
-        .query_row("select checksum from migration where version = ?1", [version], |row| row.get(0))
-        .optional()
-        .map_err(OpenError::sqlite("reading the table of migrations"))?;
-    match stored {
-        Some(stored) if stored == checksum => return Ok(()),
-        Some(_) => return Err(OpenError::ChangedMigration { version }),
-        None => {}
-    }
-    tracing::debug!(version, "migrating the database");
-    transaction.execute_batch(sql).map_err(OpenError::sqlite("applying a migration"))?;
+    tracing::debug!(version = missing.version, "migrating the database");
+    transaction.execute_batch(missing.text).map_err(OpenError::sqlite("applying a migration"))?;
     transaction
         .execute(
-            "insert into migration values (?1, ?2, cast(unixepoch('subsec') * 1000 as integer))",
-            (version, checksum),
+            "insert into migration (version, checksum, applied_at, least, program) \
+             values (?1, ?2, cast(unixepoch('subsec') * 1000 as integer), ?3, ?4)",
+            (missing.version, &missing.checksum, missing.least, env!("CARGO_PKG_VERSION")),
         )
         .map_err(OpenError::sqlite("recording a migration"))?;
     transaction.commit().map_err(OpenError::sqlite("committing a migration"))
 }
 
-fn number(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
+fn checksum(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use posthorn_store::schema::Mismatch;
+
     use super::*;
 
-    const ONE: &str = "create table a (x integer); insert into a values (1);";
-    const TWO: &str = "alter table a add column y integer;";
-    const BROKEN: &str = "create table b (x integer); insert into nowhere values (1);";
+    static NONE: Schema = Schema::new(&[], checksum);
+    const ONE: Migration =
+        Migration::alone("create table a (x integer); insert into a values (1);");
+    const TWO: Migration = Migration::alone("alter table a add column y integer;");
+    const BESIDE: Migration = Migration::beside("create table c (x integer);");
+    const BROKEN: Migration =
+        Migration::alone("create table b (x integer); insert into nowhere values (1);");
+
+    fn empty() -> Connection {
+        Connection::open_in_memory().expect("a database")
+    }
+
+    /// Everything that the database says of itself.
+    fn shown(conn: &Connection) -> Vec<String> {
+        let text = "select coalesce(sql, name) from sqlite_schema union all \
+                    select version || ' ' || checksum from migration";
+        let mut statement = conn.prepare(text).expect("a question");
+        let rows = statement.query_map([], |row| row.get(0)).expect("rows");
+        rows.collect::<Result<_, _>>().expect("texts")
+    }
 
     #[test]
     fn migrations_run_once_and_in_order() {
-        let mut conn = Connection::open_in_memory().expect("a database");
-        apply(&mut conn, &[ONE]).expect("the first");
-        apply(&mut conn, &[ONE, TWO]).expect("the second");
-        apply(&mut conn, &[ONE, TWO]).expect("nothing to do");
+        let mut conn = empty();
+        let one = NONE.and(ONE);
+        let both = one.and(TWO);
+        apply(&mut conn, &one).expect("the first");
+        apply(&mut conn, &both).expect("the second");
+        apply(&mut conn, &both).expect("nothing to do");
         let rows: i64 =
             conn.query_row("select count(*) from a where y is null", [], |r| r.get(0)).expect("a");
         assert_eq!(rows, 1);
@@ -162,22 +228,59 @@ mod tests {
 
     #[test]
     fn a_migration_that_stops_halfway_leaves_nothing() {
-        let mut conn = Connection::open_in_memory().expect("a database");
-        apply(&mut conn, &[ONE, BROKEN]).expect_err("the second is broken");
+        let mut conn = empty();
+        apply(&mut conn, &NONE.and(ONE).and(BROKEN)).expect_err("the second is broken");
         let tables: i64 = conn
             .query_row("select count(*) from sqlite_schema where name = 'b'", [], |r| r.get(0))
             .expect("the schema");
         assert_eq!(tables, 0);
-        apply(&mut conn, &[ONE, TWO]).expect("goes on where it stopped");
+        apply(&mut conn, &NONE.and(ONE).and(TWO)).expect("goes on where it stopped");
     }
 
     #[test]
-    fn newer_and_changed_schemas_are_refused() {
-        let mut conn = Connection::open_in_memory().expect("a database");
-        apply(&mut conn, &[ONE, TWO]).expect("both");
-        let newer = apply(&mut conn, &[ONE]).expect_err("one is unknown");
-        assert!(matches!(newer, OpenError::NewerSchema { found: 2, known: 1 }), "{newer:?}");
-        let changed = apply(&mut conn, &[TWO, TWO]).expect_err("the first differs");
-        assert!(matches!(changed, OpenError::ChangedMigration { version: 1 }), "{changed:?}");
+    fn what_is_refused_is_not_changed() {
+        let mut conn = empty();
+        let one = NONE.and(ONE);
+        apply(&mut conn, &one.and(TWO)).expect("both");
+        let before = shown(&conn);
+        let newer = apply(&mut conn, &one).expect_err("one is unknown");
+        assert!(matches!(newer, OpenError::Schema(Mismatch::Newer { found: 2, known: 1, .. })));
+        let changed = apply(&mut conn, &NONE.and(TWO).and(TWO)).expect_err("the first differs");
+        assert!(matches!(changed, OpenError::Schema(Mismatch::Changed { version: 1 })));
+        let late = one.and(TWO).and(BESIDE).since(3);
+        let old = apply(&mut conn, &late).expect_err("too old");
+        assert!(matches!(old, OpenError::Schema(Mismatch::TooOld { found: 2, oldest: 3 })));
+        assert_eq!(shown(&conn), before);
+    }
+
+    #[test]
+    fn an_older_program_is_let_in_where_only_something_was_added() {
+        let mut conn = empty();
+        let one = NONE.and(ONE);
+        apply(&mut conn, &one.and(BESIDE)).expect("both");
+        let before = shown(&conn);
+        apply(&mut conn, &one).expect("it may");
+        assert_eq!(shown(&conn), before);
+    }
+
+    /// The table of migrations as programs left it that did not say what others must know.
+    #[test]
+    fn a_table_of_before_is_read_and_completed() {
+        let mut conn = empty();
+        apply(&mut conn, &NONE.and(ONE)).expect("the first");
+        conn.execute_batch(
+            "alter table migration drop column least; alter table migration drop column program",
+        )
+        .expect("as it was");
+        let before = shown(&conn);
+        apply(&mut conn, &NONE.and(ONE)).expect("nothing to do");
+        assert_eq!(shown(&conn), before, "only who adds a version touches it");
+        apply(&mut conn, &NONE.and(ONE).and(TWO)).expect("the second");
+        let kept: (Option<u32>, Option<u32>) = conn
+            .query_row("select min(least), max(least) from migration", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .expect("a row");
+        assert_eq!(kept, (Some(2), Some(2)));
     }
 }

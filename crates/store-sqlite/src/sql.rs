@@ -86,7 +86,16 @@ pub(crate) const ROLLUP_HOURS_OF: &str = "delete from rollup_hour where (at, sco
 pub(crate) const FIND_KEY: &str =
     "select fingerprint, event from idempotency where tenant = ?1 and key = ?2";
 
-pub(crate) const INSERT_KEY: &str = "insert into idempotency values (?1, ?2, ?3, ?4, ?5)";
+pub(crate) const INSERT_KEY: &str = "insert into idempotency \
+    (tenant, key, fingerprint, event, accepted_at) values (?1, ?2, ?3, ?4, ?5)";
+
+pub(crate) const INSERT_REDRIVE: &str = "insert into redrive \
+    (id, tenant, filter, per_second, state, total, moved, cursor, created_at, finished_at) \
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9)";
+
+/// A delivery that is not among those that were made with its event.
+pub(crate) const INSERT_LATER: &str =
+    "insert into later_delivery (event, seq, subscription) values (?1, ?2, ?3)";
 
 pub(crate) const INSERT_EVENT: &str = "insert into event (id, tenant, accepted_at, first_seq, \
     deliveries, topic, event_type, attributes, key, content_type, payload, no, publisher_id, \

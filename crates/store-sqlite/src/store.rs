@@ -14,6 +14,7 @@ use posthorn_domain::{
     JobId, KeyId, NodeId, Redrive, RedriveId, Session, SessionId, Shard, SubscriptionId, TenantId,
     Timestamp,
 };
+use posthorn_store::schema::Schema;
 use posthorn_store::{
     Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
     AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
@@ -75,10 +76,29 @@ impl SqliteStore {
     /// Opens the data directory, makes or migrates the database, and starts the threads. Blocks
     /// while it does.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
+        Self::open_as(options, Self::schema())
+    }
+
+    /// What this program knows of the schema, to make older and newer programs of it in tests of upgrades.
+    #[doc(hidden)]
+    pub fn schema() -> &'static Schema {
+        &crate::migrate::SCHEMA
+    }
+
+    /// Only migrates, as an older program does whose statements are not those of today.
+    #[doc(hidden)]
+    pub fn migrate_as(options: &Options, schema: &Schema) -> Result<(), OpenError> {
+        let _lock = open::lock(&options.path)?;
+        crate::migrate::migrate(&mut open::writer(options)?, schema)
+    }
+
+    /// Opens it as a program does that knows another schema.
+    #[doc(hidden)]
+    pub fn open_as(options: &Options, schema: &Schema) -> Result<Self, OpenError> {
         crate::metrics::describe();
         let lock = open::lock(&options.path)?;
         let mut conn = open::writer(options)?;
-        crate::migrate::migrate(&mut conn)?;
+        crate::migrate::migrate(&mut conn, schema)?;
         let page_bytes: i64 = conn
             .query_row("pragma page_size", [], |row| row.get(0))
             .map_err(OpenError::sqlite("reading the page size"))?;

@@ -41,6 +41,7 @@ mod lease;
 pub mod push;
 mod query;
 mod rollup;
+pub mod schema;
 mod session;
 mod work;
 

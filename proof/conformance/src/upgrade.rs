@@ -6,8 +6,14 @@
 //! and compares everything that can be read; then both go on working, and are compared again. What was put
 //! into the catalog is also compared with the script itself, so that a field that no store keeps is missed.
 //!
+//! Programs that are older than this script have filled their stores with a smaller one ([`early`]), and
+//! [`check_early`] looks at what they left.
+//!
 //! Ids and times are written down here: the script must do the same in every process, for ever. What a
 //! later version adds to the contract goes into a script and a dump of its own.
+
+pub mod early;
+mod usable;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -32,6 +38,8 @@ use crate::builders::{
     failed, idempotency, labels, redrive, subscription, topic,
 };
 use crate::model::ModelStore;
+
+pub use usable::{check_early, check_push};
 
 const ACME: u128 = 1;
 const OTHER: u128 = 2;
@@ -302,6 +310,17 @@ async fn publish_for(
     lane: Option<Lane>,
     deliver_at: Option<Timestamp>,
 ) {
+    let new = planned(setting, number, to, lane, deliver_at).await;
+    setting.accept(new).await;
+}
+
+async fn planned(
+    setting: &Setting,
+    number: u128,
+    to: Option<u128>,
+    lane: Option<Lane>,
+    deliver_at: Option<Timestamp>,
+) -> NewEvent {
     let event = Event {
         id: EventId::new(at(0), number),
         tenant: setting.tenant,
@@ -324,13 +343,12 @@ async fn publish_for(
         lane,
         due_at: at(100),
     };
-    let new = NewEvent {
+    NewEvent {
         event: Arc::new(event),
         idempotency: Some(idempotency(&format!("key {number}"), 1)),
         catalog: setting.version_of(setting.tenant).await,
         deliveries: to.map(delivery).into_iter().collect(),
-    };
-    setting.accept(new).await;
+    }
 }
 
 /// Records what became of a delivery, with an attempt that says something in every field.
@@ -470,6 +488,8 @@ async fn go_on(store: &Arc<dyn Store>) {
     store.advance_redrive(RedriveId::new(at(0), 1), 5, at(416), None).await.expect(again);
     store.touch_keys(vec![(keys()[4].id, at(417))]).await.expect(again);
     publish_for(&acme, 132, Some(LANES), lane("later"), Some(at(500))).await;
+    let published = planned(&acme, 101, Some(HOOK), None, None).await;
+    usable::check_key(&acme, published).await;
     store.enter_lanes(10, at(500)).await.expect(again);
 }
 

@@ -239,8 +239,10 @@ impl Changes {
              stale = excluded.stale",
         )?
         .execute(params![list.code(), block, first_at, last_at, stale])?;
-        let mut insert =
-            conn.prepare_cached("insert into posting values (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        let mut insert = conn.prepare_cached(
+            "insert into posting (list, block, owner, kind, value, places) \
+             values (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?;
         for ((owner, kind, value), places) in terms {
             insert.execute(params![list.code(), block, owner, kind, value, places])?;
         }

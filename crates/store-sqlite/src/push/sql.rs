@@ -62,7 +62,8 @@ pub(crate) const BIRTH: &str = "insert into push_agent (id, node, connected_at, 
 
 pub(crate) const AGENT_NO: &str = "select no from push_agent where id = ?1";
 
-pub(crate) const REGISTER: &str = "insert into push_channel values (?1, ?2, ?3, ?4)";
+pub(crate) const REGISTER: &str =
+    "insert into push_channel (agent, id, key_hash, created_at) values (?1, ?2, ?3, ?4)";
 
 pub(crate) const REKEY: &str = "update push_channel set key_hash = ?3 where agent = ?1 and id = ?2";
 

@@ -6,7 +6,7 @@ use super::*;
 
 pub(crate) fn database() -> Connection {
     let mut conn = Connection::open_in_memory().expect("a database");
-    crate::migrate::migrate(&mut conn).expect("the schema");
+    crate::migrate::migrate(&mut conn, &crate::migrate::SCHEMA).expect("the schema");
     conn
 }
 

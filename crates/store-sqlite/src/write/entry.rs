@@ -101,10 +101,6 @@ fn enter_one(writer: &mut Writer, outside: &Outside, at: Timestamp) -> Result<()
     // A job may have made it, and then it is there already.
     conn.prepare_cached("delete from later_delivery where event = ?1 and seq = ?2")?
         .execute([event, seq])?;
-    conn.prepare_cached("insert into later_delivery values (?1, ?2, ?3)")?.execute([
-        *event,
-        place,
-        *subscription,
-    ])?;
+    conn.prepare_cached(sql::INSERT_LATER)?.execute([*event, place, *subscription])?;
     Ok(())
 }

@@ -213,11 +213,7 @@ fn make(
     }
     conn.prepare_cached("update delivery set budget_began = ?2, budget_base = ?3 where seq = ?1")?
         .execute(params![seq, at.as_millis(), base_code(0, budget)])?;
-    conn.prepare_cached("insert into later_delivery values (?1, ?2, ?3)")?.execute(params![
-        event,
-        seq,
-        subscription
-    ])?;
+    conn.prepare_cached(sql::INSERT_LATER)?.execute(params![event, seq, subscription])?;
     log.made(tenant);
     Ok(())
 }

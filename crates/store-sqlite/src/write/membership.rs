@@ -21,7 +21,9 @@ pub(crate) fn acquire(
     ttl: Duration,
 ) -> Result<Vec<Grant>, Failure> {
     let acquired = writer.leases.acquire(node, shards, ttl, Instant::now());
-    let mut store = writer.conn.prepare_cached("insert or replace into shard values (?1, ?2)")?;
+    let mut store = writer
+        .conn
+        .prepare_cached("insert or replace into shard (number, epoch) values (?1, ?2)")?;
     for grant in &acquired.new {
         store.execute(params![grant.shard.number(), int(grant.epoch.0)])?;
     }

@@ -31,18 +31,17 @@ pub(crate) fn create(
         let mut statement = conn.prepare_cached(sql::COUNT_REDRIVABLE)?;
         Ok(statement.query_row(values, |row| row.get::<_, i64>(0))?.unsigned_abs())
     })?;
-    conn.prepare_cached("insert into redrive values (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9)")?
-        .execute(params![
-            stored.id.as_bytes().as_slice(),
-            tenant.no,
-            json(&stored.filter),
-            stored.per_second,
-            redrive_code(stored.state),
-            int(stored.total),
-            int(stored.moved),
-            stored.created_at.as_millis(),
-            stored.finished_at.map(Timestamp::as_millis),
-        ])?;
+    conn.prepare_cached(sql::INSERT_REDRIVE)?.execute(params![
+        stored.id.as_bytes().as_slice(),
+        tenant.no,
+        json(&stored.filter),
+        stored.per_second,
+        redrive_code(stored.state),
+        int(stored.total),
+        int(stored.moved),
+        stored.created_at.as_millis(),
+        stored.finished_at.map(Timestamp::as_millis),
+    ])?;
     audit::write(writer, along)?;
     Ok(stored)
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use posthorn_conformance::builders::{event, idempotency};
 use posthorn_domain::{CatalogVersion, TenantId};
+use posthorn_store::schema::Mismatch;
 use posthorn_store::{CatalogChange, Error, EventFilter, Listing, NewEvent, Store};
 use posthorn_store_sqlite::{OpenError, Options, SqliteStore};
 use rusqlite::Connection;
@@ -53,15 +54,20 @@ fn changed_or_newer_schema_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     drop(open(directory.path()).expect("a fresh store"));
     open(directory.path()).expect("migrating again does nothing");
-    tamper(directory.path(), "insert into migration values (999, 'later', 0)");
+    tamper(
+        directory.path(),
+        "insert into migration (version, checksum, applied_at) values (999, 'later', 0)",
+    );
     let newer = open(directory.path()).expect_err("a newer schema");
-    assert!(matches!(newer, OpenError::NewerSchema { found: 999, .. }), "{newer:?}");
+    let found = matches!(newer, OpenError::Schema(Mismatch::Newer { found: 999, .. }));
+    assert!(found, "{newer:?}");
     tamper(
         directory.path(),
         "delete from migration where version = 999; update migration set checksum = 'other'",
     );
     let changed = open(directory.path()).expect_err("a changed migration");
-    assert!(matches!(changed, OpenError::ChangedMigration { version: 1 }), "{changed:?}");
+    let found = matches!(changed, OpenError::Schema(Mismatch::Changed { version: 1 }));
+    assert!(found, "{changed:?}");
 }
 
 /// A group that failed leaves numbers that no row has, and a block may be indexed without them. Who got them after a
