@@ -31,6 +31,7 @@
 mod audit;
 mod catalog;
 mod codec;
+mod connect;
 mod entry;
 mod expunge;
 mod failure;
@@ -112,8 +113,7 @@ impl PostgresStore {
         let session = Session::new(&options)?;
         migrate::run(&session, &options).await?;
         partition::ensure(&session).await?;
-        let (config, tls) = options.parse()?;
-        let wake = Wake::start(&options, config, tls);
+        let wake = Wake::start(&options, session.connector());
         let upkeep = Mutex::new(Instant::now() + UPKEEP);
         Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
     }

@@ -89,7 +89,8 @@ impl Options {
     /// believes it to be small, and a queue often is, just before it is not; the plan would then
     /// stay for a minute of standstill. So plans are made once, without looking at the batch, and
     /// the ways to read whole tables are closed. A commit that does not wait for the disk is no
-    /// commit: that setting is overruled. A slot of the tally belongs to one connection as long as it
+    /// commit: that setting is overruled. Warnings must arrive: one of them says that a commit did not wait for the
+    /// standby (see `connect`). A slot of the tally belongs to one connection as long as it
     /// lasts; slot 0 is for those that get none, who wait for each other.
     pub(crate) fn session(&self) -> String {
         let timeout = self.statement_timeout.as_millis();
@@ -100,7 +101,7 @@ impl Options {
              set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
              set enable_mergejoin = off; set enable_material = off; set work_mem = '32MB'; \
              set default_transaction_isolation = 'read committed'; \
-             set client_min_messages = error; \
+             set client_min_messages = warning; \
              select set_config('synchronous_commit', 'on', false) \
              where current_setting('synchronous_commit') in ('off', 'local'); \
              select set_config('posthorn.slot', coalesce((\

@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
+use crate::connect::Connector;
 use crate::failure::{Failure, Outcome};
 use crate::metrics;
 use crate::options::Options;
@@ -79,6 +80,7 @@ pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 pub(crate) struct Session {
     pool: Pool,
     answer_timeout: Duration,
+    connector: Connector,
     /// What the table `skew` is known to say at least.
     pub(crate) skew: Arc<AtomicI64>,
 }
@@ -87,12 +89,19 @@ impl Session {
     pub(crate) fn new(options: &Options) -> Result<Self> {
         let (config, tls) = options.parse()?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config, tls, recycling);
+        let connector = Connector::new(&config, tls);
+        let manager = Manager::from_connect(config, connector.clone(), recycling);
         let setup = options.session();
         let hook = Hook::async_fn(move |client, _| {
             let setup = setup.clone();
             Box::pin(async move { client.batch_execute(&setup).await.map_err(HookError::Backend) })
         });
+        let place = connector.clone();
+        let on_the_same_server =
+            Hook::sync_fn(move |_, metrics| match place.is_outdated(metrics.created) {
+                true => Err(HookError::message("the database is on another server now")),
+                false => Ok(()),
+            });
         let pool = Pool::builder(manager)
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
@@ -100,9 +109,16 @@ impl Session {
             .create_timeout(Some(options.connect_timeout))
             .recycle_timeout(Some(options.connect_timeout))
             .post_create(hook)
+            .pre_recycle(on_the_same_server)
             .build()
             .map_err(|e| Error::fatal("set up the connection pool", e))?;
-        Ok(Self { pool, answer_timeout: options.answer_timeout(), skew: Arc::default() })
+        let answer_timeout = options.answer_timeout();
+        Ok(Self { pool, answer_timeout, connector, skew: Arc::default() })
+    }
+
+    /// What makes its connections.
+    pub(crate) fn connector(&self) -> Connector {
+        self.connector.clone()
     }
 
     /// Runs `work` to its end, whatever becomes of the caller.

@@ -11,6 +11,7 @@ mod nodes;
 mod plans;
 mod retention;
 mod revival;
+mod standby;
 mod tally;
 mod telling;
 mod tls;
