@@ -71,6 +71,13 @@ impl Connector {
         Self { servers, tls, place: Arc::default() }
     }
 
+    /// The same, with somebody who reads what the server says.
+    pub(crate) async fn client(&self) -> Result<Client, Error> {
+        let (client, connection) = self.connect().await?;
+        tokio::spawn(drive(connection));
+        Ok(client)
+    }
+
     /// A connection to the server that takes writes.
     pub(crate) async fn connect(&self) -> Connected {
         let first = self.place.server.load(Ordering::Relaxed);

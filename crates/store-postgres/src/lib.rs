@@ -48,6 +48,7 @@ mod moves;
 mod options;
 mod page_session;
 mod partition;
+mod probe;
 mod prune;
 mod push;
 mod query;
@@ -55,6 +56,7 @@ mod record;
 mod redrive;
 mod replay;
 mod rollup;
+mod server;
 mod session;
 #[doc(hidden)]
 pub mod sql;
@@ -89,7 +91,9 @@ use tracing::warn;
 
 pub use integrity::{Checked, check};
 pub use options::Options;
+pub use probe::{Probed, Refused, probe};
 
+use connect::Connector;
 use prune::Pruner;
 use session::Session;
 use wake::Wake;
@@ -107,13 +111,17 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     /// Connects, brings the schema up to date and makes partitions for the next days. Several nodes
-    /// may do so at once. Fails with `Unavailable` when the database cannot be reached.
+    /// may do so at once. Fails with `Unavailable` when the database cannot be reached, or none of its servers takes
+    /// writes, and with `Fatal` when it is not one to work with.
     pub async fn connect(options: Options) -> Result<Self> {
         metrics::describe();
-        let session = Session::new(&options)?;
+        let (config, tls) = options.parse()?;
+        let connector = Connector::new(&config, tls);
+        let pooling = server::check(&connector, &options).await?;
+        let session = Session::new(&options, connector.clone(), pooling)?;
         migrate::run(&session, &options).await?;
         partition::ensure(&session).await?;
-        let wake = Wake::start(&options, session.connector());
+        let wake = Wake::start(&options, options.listening(connector)?);
         let upkeep = Mutex::new(Instant::now() + UPKEEP);
         Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
     }

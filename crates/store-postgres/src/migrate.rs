@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{Object, PoolError};
+use deadpool_postgres::Object;
 use posthorn_store::{Error, Result};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::failure::Outcome;
 use crate::lock;
@@ -16,7 +16,7 @@ use crate::options::{Options, quoted};
 use crate::session::{Operation, Session, allow_slow, batch, begin, commit};
 
 /// All versions, in order, from 1.
-const MIGRATIONS: &[&str] = &[
+pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_base.sql"),
     include_str!("../migrations/0002_admission.sql"),
     include_str!("../migrations/0003_certificate.sql"),
@@ -45,70 +45,20 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0026_questions.sql"),
     include_str!("../migrations/0030_kept_answers.sql"),
 ];
-/// The oldest server whose features are enough.
-const SERVER_MIN: i32 = 140_000;
-
 const MIGRATE: Operation =
     Operation::write("migrate", "bring the schema up to date").patient(PATIENCE);
 /// What a migration may take: one that rewrites a long history is not half done.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// Checks the server and applies what is missing.
+/// Applies what is missing.
 pub(crate) async fn run(session: &Session, options: &Options) -> Result<()> {
     let schema = options.schema.clone();
-    let migrated = session
+    session
         .run(MIGRATE, move |client| {
             let schema = schema.clone();
-            Box::pin(async move {
-                check_server(client).await?;
-                migrate(client, schema.as_deref()).await
-            })
+            Box::pin(async move { migrate(client, schema.as_deref()).await })
         })
-        .await;
-    match migrated {
-        Err(Error::Unavailable { source: Some(source), .. }) if is_mistake(&*source) => {
-            Err(Error::fatal("connect to the database", source))
-        }
-        other => other,
-    }
-}
-
-/// Whether the server answered, and does not let us in or does not know the database. Waiting does
-/// not help against that, at least not at the start.
-fn is_mistake(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-    match error.downcast_ref::<PoolError>() {
-        Some(PoolError::Backend(error)) => error
-            .code()
-            .is_some_and(|state| state.code().starts_with("28") || state.code() == "3D000"),
-        _ => false,
-    }
-}
-
-async fn check_server(client: &Object) -> Outcome<()> {
-    let row = client
-        .query_one(
-            "select current_setting('server_version_num')::int4, \
-             current_setting('synchronous_commit'), current_setting('fsync'), pg_is_in_recovery()",
-            &[],
-        )
-        .await?;
-    let version: i32 = row.try_get(0)?;
-    if version < SERVER_MIN {
-        let text = format!("PostgreSQL 14 or newer is needed, the server is {}", version / 10_000);
-        return Err(Error::fatal("use the database", text).into());
-    }
-    let synchronous: &str = row.try_get(1)?;
-    if matches!(synchronous, "off" | "local") {
-        let text = "synchronous_commit is off and cannot be set to on for this session";
-        return Err(Error::fatal("use the database", text).into());
-    }
-    if row.try_get::<_, &str>(2)? == "off" {
-        warn!("The database runs with fsync = off: what it acknowledges can be lost in a crash");
-    }
-    if row.try_get(3)? {
-        return Err(Error::unavailable("use the database", "the server is a standby").into());
-    }
-    Ok(())
+        .await
 }
 
 async fn migrate(client: &Object, schema: Option<&str>) -> Outcome<()> {

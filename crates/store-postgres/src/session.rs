@@ -24,12 +24,13 @@ use parking_lot::Mutex;
 use posthorn_store::{Error, Result};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Config, Row, Statement};
 
 use crate::connect::Connector;
 use crate::failure::{Failure, Outcome};
 use crate::metrics;
 use crate::options::Options;
+use crate::server::Pooling;
 
 /// How often a transaction is run before its deadlock is reported.
 const TRIES_MAX: u32 = 8;
@@ -80,23 +81,25 @@ pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 pub(crate) struct Session {
     pool: Pool,
     answer_timeout: Duration,
-    connector: Connector,
     /// What the table `skew` is known to say at least.
     pub(crate) skew: Arc<AtomicI64>,
 }
 
 impl Session {
-    pub(crate) fn new(options: &Options) -> Result<Self> {
-        let (config, tls) = options.parse()?;
+    pub(crate) fn new(options: &Options, connector: Connector, pooling: Pooling) -> Result<Self> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let connector = Connector::new(&config, tls);
-        let manager = Manager::from_connect(config, connector.clone(), recycling);
-        let setup = options.session();
+        // The connector knows where to connect.
+        let manager = Manager::from_connect(Config::new(), connector.clone(), recycling);
+        let setup = match pooling {
+            Pooling::None => options.session(),
+            // The role has all that, and what is set on one session would be found by somebody else.
+            Pooling::Transaction => String::new(),
+        };
         let hook = Hook::async_fn(move |client, _| {
             let setup = setup.clone();
             Box::pin(async move { client.batch_execute(&setup).await.map_err(HookError::Backend) })
         });
-        let place = connector.clone();
+        let place = connector;
         let on_the_same_server =
             Hook::sync_fn(move |_, metrics| match place.is_outdated(metrics.created) {
                 true => Err(HookError::message("the database is on another server now")),
@@ -113,12 +116,7 @@ impl Session {
             .build()
             .map_err(|e| Error::fatal("set up the connection pool", e))?;
         let answer_timeout = options.answer_timeout();
-        Ok(Self { pool, answer_timeout, connector, skew: Arc::default() })
-    }
-
-    /// What makes its connections.
-    pub(crate) fn connector(&self) -> Connector {
-        self.connector.clone()
+        Ok(Self { pool, answer_timeout, skew: Arc::default() })
     }
 
     /// Runs `work` to its end, whatever becomes of the caller.
