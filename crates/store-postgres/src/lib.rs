@@ -126,10 +126,16 @@ impl PostgresStore {
         Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
     }
 
-    /// Statements that are put together at run time, with their names, for the test that prepares all of them.
+    /// Statements that are put together at run time, with their names, for the test that looks at lists.
     #[doc(hidden)]
     pub fn list_statements() -> Vec<(String, String)> {
         log::statements()
+    }
+
+    /// Every statement with its name, also those that are put together at run time, for the test that asks for plans.
+    #[doc(hidden)]
+    pub fn every_statement() -> Vec<(String, String)> {
+        probe::statements()
     }
 
     /// Compares the counts that [`Store::counts`] gives with what is stored, and corrects them; for how many

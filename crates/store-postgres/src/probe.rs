@@ -60,6 +60,23 @@ pub async fn probe(options: &Options) -> Result<Probed> {
     tried.map(|()| probed)
 }
 
+/// Every statement with its name, also those that are put together at run time.
+pub(crate) fn statements() -> Vec<(String, String)> {
+    let fixed = sql::ALL.iter().map(|(name, text)| ((*name).to_owned(), whole(text)));
+    fixed.chain(log::statements()).collect()
+}
+
+/// A statement on a day, on the partitions that are always there.
+fn whole(text: &str) -> String {
+    let places = [
+        ("{candidate}", sql::PRUNE_OLD),
+        ("{partition}", "event_rest"),
+        ("{event}", "event_rest"),
+        ("{done}", "delivery_done_rest"),
+    ];
+    places.iter().fold(text.to_owned(), |text, (place, name)| text.replace(place, name))
+}
+
 async fn try_all(client: &Client, options: &Options, probed: &mut Probed) -> Result<()> {
     for (index, text) in MIGRATIONS.iter().enumerate() {
         let done = client.batch_execute(text).await;
@@ -69,8 +86,7 @@ async fn try_all(client: &Client, options: &Options, probed: &mut Probed) -> Res
     let set = client.batch_execute(&format!("begin; {session} rollback")).await;
     probed.note_answer("the settings of a session", set)?;
     drop(client.batch_execute("rollback").await);
-    let fixed = sql::ALL.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-    for (name, text) in fixed.chain(log::statements()) {
+    for (name, text) in statements() {
         let prepared = client.prepare(&text).await.map(drop);
         probed.note_answer(&format!("statement {name}"), prepared)?;
     }

@@ -20,6 +20,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::link::Link;
 use crate::postgres::install::{self, Install};
@@ -33,6 +34,9 @@ pub const MEMBERS: usize = 3;
 pub const TTL: Duration = Duration::from_secs(12);
 /// Between two looks at processes that are about to leave.
 const KILL_PAUSE: Duration = Duration::from_millis(10);
+/// How often etcd is asked whether its members agree, and how long after each other.
+const AGREE_LOOKS: u32 = 300;
+const AGREE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Waits for the end of its input, then ends everything and removes the folder.
 const WATCHDOG: &str = r#"
@@ -125,10 +129,24 @@ impl Patroni {
         for member in 0..MEMBERS {
             this.start_member(member)?;
         }
+        this.agreed().await?;
         for machine in 0..MACHINES {
             this.start_machine(machine)?;
         }
         Ok(this)
+    }
+
+    /// Waits until the members of etcd have agreed on what they are; Patroni does not survive it otherwise.
+    async fn agreed(&self) -> Result<()> {
+        let mut said = String::new();
+        for _ in 0..AGREE_LOOKS {
+            said = version(self.members[0].client).await.unwrap_or_default();
+            if said.contains("etcdcluster") && !said.contains("not_decided") {
+                return Ok(());
+            }
+            tokio::time::sleep(AGREE_PAUSE).await;
+        }
+        Err(Error::Failed { program: "etcd".to_owned(), output: format!("no agreement: {said}") })
     }
 
     /// A new way to the PostgreSQL of a machine.
@@ -335,6 +353,7 @@ impl Patroni {
              pg_hba: ['host all all 127.0.0.1/32 trust', 'host replication all 127.0.0.1/32 trust']\n\
              postgresql:\n  listen: '127.0.0.1:{postgres}'\n  connect_address: '127.0.0.1:{replication}'\n  \
              data_dir: {data}\n  bin_dir: {bin}\n  pgpass: {folder}/{name}.pgpass\n  \
+             basebackup: [{{checkpoint: fast}}]\n  \
              remove_data_directory_on_rewind_failure: true\n  \
              remove_data_directory_on_diverged_timelines: true\n  \
              parameters: {{unix_socket_directories: '{folder}'}}\n  authentication:\n    \
@@ -364,6 +383,17 @@ impl Drop for Patroni {
             let _ = child.wait();
         }
     }
+}
+
+/// What a member of etcd says of its version.
+async fn version(port: u16) -> std::io::Result<String> {
+    // Loopback only, to a process that was started here.
+    #[allow(clippy::disallowed_methods)]
+    let mut stream = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream.write_all(b"GET /version HTTP/1.0\r\n\r\n").await?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said).await?;
+    Ok(said)
 }
 
 fn end(mut child: Child) -> Result<()> {

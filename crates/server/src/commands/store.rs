@@ -5,6 +5,7 @@ mod probe;
 /// Try a database before it is used
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
+    /// Try every statement on a database
     Probe(probe::Args),
 }
 

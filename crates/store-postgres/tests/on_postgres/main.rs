@@ -9,6 +9,7 @@ mod jobs;
 mod log;
 mod nodes;
 mod plans;
+mod pooler;
 mod retention;
 mod revival;
 mod standby;

@@ -13,7 +13,7 @@ use crate::terminal::{self, Paint};
 /// sessions try whether locks hold. The role must be allowed to create schemas. What the database refuses is listed with
 /// its own words. Exit code 0: nothing was refused; 1: something was; 69: the database could not be asked.
 #[derive(clap::Args, Clone, Debug)]
-pub(super) struct Args {
+pub struct Args {
     /// Where the database is: postgres://user:password@host/database
     #[arg(long, env = "POSTHORN_PROBE_URL", hide_env_values = true)]
     url: String,
