@@ -6,6 +6,10 @@
 //!
 //! Each shard has one rightful owner among the living (rendezvous hashing). A node takes the shards
 //! that are rightfully its own and free, and gives back, once they are quiet, those that are not.
+//!
+//! When the store was away for longer than leases last, they have all run out, and whoever reaches it first would
+//! find everything free. Heartbeats renew such leases under their epochs, so each node has only to give the others
+//! the time for theirs: after an outage of its own it takes nothing for half a lease.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -49,6 +53,10 @@ struct Mind {
     held: BTreeMap<Shard, Epoch>,
     /// Shards that are being given back, and the word that they are quiet.
     retiring: Option<(Vec<Grant>, oneshot::Receiver<()>)>,
+    /// When the last heartbeat was sent that was answered.
+    answered: Option<Instant>,
+    /// Until when nothing is taken, because others may only just be coming back as well.
+    patient: Option<Instant>,
 }
 
 impl Membership {
@@ -110,6 +118,7 @@ impl Membership {
     }
 
     async fn follow(&self, mind: &mut Mind, members: &Members, sent: Instant) -> Result<()> {
+        self.notice_outage(mind, sent);
         // A node must not start anything on a catalog that is older than its sign of life says.
         if members.catalog > self.catalog.version() && !self.refresh_catalog().await {
             return Ok(());
@@ -129,6 +138,15 @@ impl Membership {
         self.term.set(sent + usable);
         drop(self.scheduler.send(Input::Renewed).await);
         Ok(())
+    }
+
+    fn notice_outage(&self, mind: &mut Mind, sent: Instant) {
+        let half = self.options.lease / 2;
+        let silence = mind.answered.replace(sent).map(|last| sent.saturating_duration_since(last));
+        if let Some(silence) = silence.filter(|silence| *silence >= half) {
+            info!(?silence, "the store can be reached again");
+            mind.patient = Some(Instant::now() + half);
+        }
     }
 
     async fn lose_what_is_gone(&self, mind: &mut Mind, members: &Members) {
@@ -196,7 +214,8 @@ impl Membership {
         members: &Members,
         orphans: Vec<Shard>,
     ) -> Result<()> {
-        let free = |shard: &Shard| !members.holders.iter().any(|h| h.shard == *shard);
+        let patient = mind.patient.is_some_and(|until| Instant::now() < until);
+        let free = |shard: &Shard| !patient && !members.holders.iter().any(|h| h.shard == *shard);
         let wanted: Vec<Shard> = Shard::all()
             .filter(|shard| free(shard) && rightful(*shard, members) == Some(self.node))
             .chain(orphans)

@@ -8,8 +8,8 @@ use crate::client::Access;
 use crate::commands::{
     Context, audit, backup, callbacks, certificates, check, completions, deliveries, event_types,
     events, explain, filters, health, import, jobs, keys, listen, man, metrics, nodes,
-    notificaties, portal, profiles, push, realms, redrives, seal, send, sessions, subscriptions,
-    tenants, topics, verify, version,
+    notificaties, portal, profiles, push, realms, redrives, seal, send, sessions, store,
+    subscriptions, tenants, topics, verify, version,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -111,6 +111,9 @@ enum Command {
     /// Create and rotate the key that seals secrets at rest
     #[command(subcommand)]
     Seal(seal::Command),
+    /// Try a database before it is used
+    #[command(subcommand)]
+    Store(store::Command),
     /// List nodes, with the shards they hold
     #[command(subcommand)]
     Nodes(nodes::Command),
@@ -187,6 +190,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Sessions(command) => sessions::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Seal(command) => seal::run(&access, json, &command).await?,
+        Command::Store(command) => Box::pin(store::run(json, &command)).await?,
         Command::Nodes(command) => nodes::run(&context()?, &command).await?,
         Command::Push(command) => push::run(&access, json, &command).await?,
         Command::Certificates(command) => certificates::run(&context()?, &command).await?,

@@ -68,7 +68,12 @@ impl Failure {
         match self {
             Self::Database(error) | Self::Committing(error) => match error.as_db_error() {
                 None => true,
-                Some(db) => is_shutdown(db.code()) || *db.code() == SqlState::FEATURE_NOT_SUPPORTED,
+                Some(db) => {
+                    is_shutdown(db.code())
+                        // It ended on a standby, or on a server that became one.
+                        || *db.code() == SqlState::READ_ONLY_SQL_TRANSACTION
+                        || *db.code() == SqlState::FEATURE_NOT_SUPPORTED
+                }
             },
             Self::NoConnection(_) | Self::Store(_) => false,
         }

@@ -32,9 +32,22 @@ pub(crate) async fn accept(session: &Session, batch: Vec<NewEvent>) -> Result<Ve
     session
         .run(ACCEPT, move |client| {
             let batch = Arc::clone(&batch);
-            Box::pin(async move { accept_or_repeat(client, &batch).await })
+            Box::pin(async move {
+                let replies = accept_or_repeat(client, &batch).await?;
+                if replies.iter().any(|reply| matches!(reply, Accepted::Duplicate { .. })) {
+                    settle(client).await?;
+                }
+                Ok(replies)
+            })
         })
         .await
+}
+
+/// What was there already may be here only: who stored it was perhaps told that nobody knows, because its commit did not
+/// get to wait for the standby. Saying now that it is stored is a promise of its own.
+async fn settle(client: &Object) -> Outcome<()> {
+    let steps = [step(client, sql::SETTLE, &[]).await?];
+    pipeline(client, &steps).await.map(drop)
 }
 
 /// Before events are stored: how far their times and ids are apart is written down.

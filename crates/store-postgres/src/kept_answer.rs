@@ -48,6 +48,8 @@ pub(crate) async fn claim(session: &Session, claim: AnswerClaim) -> Result<Answe
                         let key = claim.key.as_slice();
                         let kept = query(client, sql::ANSWER_FIND, &[&key]).await?;
                         let kept = kept.first().map(answer_of).transpose()?;
+                        // An answer that is given again must be as safe as when it was given first.
+                        query(client, sql::SETTLE, &[]).await?;
                         kept.map_or(AnswerClaimed::Busy, AnswerClaimed::Kept)
                     }
                 };

@@ -32,6 +32,7 @@
 mod audit;
 mod catalog;
 mod codec;
+mod connect;
 mod entry;
 mod expunge;
 mod failure;
@@ -49,6 +50,7 @@ mod moves;
 mod options;
 mod page_session;
 mod partition;
+mod probe;
 mod prune;
 mod push;
 mod query;
@@ -56,6 +58,7 @@ mod record;
 mod redrive;
 mod replay;
 mod rollup;
+mod server;
 mod session;
 #[doc(hidden)]
 pub mod sql;
@@ -92,8 +95,11 @@ use tracing::warn;
 pub use integrity::{Checked, check};
 pub use migrate::SCHEMA_VERSION;
 pub use options::Options;
+pub use probe::{Probed, Refused, probe};
 
+use connect::Connector;
 use prune::Pruner;
+use server::Pooling;
 use session::Session;
 use wake::Wake;
 
@@ -110,7 +116,8 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     /// Connects, brings the schema up to date and makes partitions for the next days. Several nodes
-    /// may do so at once. Fails with `Unavailable` when the database cannot be reached.
+    /// may do so at once. Fails with `Unavailable` when the database cannot be reached, or none of its servers takes
+    /// writes, and with `Fatal` when it is not one to work with.
     pub async fn connect(options: Options) -> Result<Self> {
         Self::connect_as(options, Self::schema()).await
     }
@@ -125,11 +132,15 @@ impl PostgresStore {
     #[doc(hidden)]
     pub async fn connect_as(options: Options, schema: &Schema) -> Result<Self> {
         metrics::describe();
-        let session = Session::new(&options, schema.known())?;
-        migrate::run(&session, &options, schema).await?;
-        partition::ensure(&session).await?;
         let (config, tls) = options.parse()?;
-        let wake = Wake::start(&options, config, tls);
+        let connector = Connector::new(&config, tls);
+        let pooling = server::check(&connector, &options).await?;
+        let session = Session::new(&options, connector.clone(), pooling, schema.known())?;
+        migrate::run(&session, &options, pooling, schema).await?;
+        partition::ensure(&session).await?;
+        // Through a pooler that shares sessions, only the one that listens lasts.
+        let gate = (pooling == Pooling::Transaction).then(|| options.gate(schema.known()));
+        let wake = Wake::start(&options, options.listening(connector)?, gate);
         let upkeep = Mutex::new(Instant::now() + UPKEEP);
         Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
     }
@@ -140,10 +151,16 @@ impl PostgresStore {
         partition::make_days(&self.session, first, count).await
     }
 
-    /// Statements that are put together at run time, with their names, for the test that prepares all of them.
+    /// Statements that are put together at run time, with their names, for the test that looks at lists.
     #[doc(hidden)]
     pub fn list_statements() -> Vec<(String, String)> {
         log::statements()
+    }
+
+    /// Every statement with its name, also those that are put together at run time, for the test that asks for plans.
+    #[doc(hidden)]
+    pub fn every_statement() -> Vec<(String, String)> {
+        probe::statements()
     }
 
     /// Compares the counts that [`Store::counts`] gives with what is stored, and corrects them; for how many

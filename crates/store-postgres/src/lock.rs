@@ -29,6 +29,8 @@ pub(crate) const LANES: i32 = 720_102;
 pub(crate) const SHARDS: i32 = 720_103;
 /// Held as long as a connection lasts: its slot of the tally.
 pub(crate) const SLOTS: i32 = 720_104;
+/// Taken by two sessions at the start, to see whether locks hold.
+pub(crate) const TRIAL: i32 = 720_105;
 /// The whole key of the lock around migrations and partitions.
 pub(crate) const SCHEMA: i64 = 7_201_000_000_001;
 

@@ -9,6 +9,8 @@ const CALL_SECONDS: &str = "posthorn_store_call_seconds";
 const ROWS_TOTAL: &str = "posthorn_store_rows_total";
 const FAILURES_TOTAL: &str = "posthorn_store_failures_total";
 const REPEATS_TOTAL: &str = "posthorn_store_repeats_total";
+const MOVES_TOTAL: &str = "posthorn_store_moves_total";
+const UNREPLICATED_TOTAL: &str = "posthorn_store_unreplicated_commits_total";
 
 /// Once for each process; repeating it is harmless.
 pub(crate) fn describe() {
@@ -23,6 +25,14 @@ pub(crate) fn describe() {
     describe_counter!(ROWS_TOTAL, Count, "items of the batches that were written");
     describe_counter!(FAILURES_TOTAL, Count, "calls that failed, not counting refusals");
     describe_counter!(REPEATS_TOTAL, Count, "transactions repeated after a deadlock");
+    describe_counter!(MOVES_TOTAL, Count, "how often another server took over the database");
+    describe_counter!(
+        UNREPLICATED_TOTAL,
+        Count,
+        "commits that were told not to wait for the standby, and count as unknown"
+    );
+    counter!(MOVES_TOTAL, "backend" => "postgres").absolute(0);
+    counter!(UNREPLICATED_TOTAL, "backend" => "postgres").absolute(0);
 }
 
 pub(crate) fn call(operation: &'static str, writes: bool, took: Duration) {
@@ -41,4 +51,12 @@ pub(crate) fn failure(operation: &'static str) {
 
 pub(crate) fn repeat(operation: &'static str) {
     counter!(REPEATS_TOTAL, "backend" => "postgres", "operation" => operation).increment(1);
+}
+
+pub(crate) fn moved() {
+    counter!(MOVES_TOTAL, "backend" => "postgres").increment(1);
+}
+
+pub(crate) fn unreplicated() {
+    counter!(UNREPLICATED_TOTAL, "backend" => "postgres").increment(1);
 }

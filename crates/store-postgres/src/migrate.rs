@@ -11,15 +11,16 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{Object, PoolError};
+use deadpool_postgres::Object;
 use posthorn_store::schema::{Applied, Kind, Migration, Schema};
 use posthorn_store::{Error, Result};
 use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::failure::Outcome;
 use crate::options::{Options, quoted};
+use crate::server::Pooling;
 use crate::session::{Operation, Session, allow_slow, batch, begin, commit};
 use crate::{gate, lock};
 
@@ -28,7 +29,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(MIGRATIONS, checksum_of);
 
 /// All versions, in order, from 1. A new one may be `beside` when it only adds: see docs/adr/0054. Programs of the first
 /// 27 versions did not say what they know.
-const MIGRATIONS: &[Migration] = &[
+pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration::alone(include_str!("../migrations/0001_base.sql")),
     Migration::alone(include_str!("../migrations/0002_admission.sql")),
     Migration::alone(include_str!("../migrations/0003_certificate.sql")),
@@ -57,10 +58,8 @@ const MIGRATIONS: &[Migration] = &[
     Migration::alone(include_str!("../migrations/0026_questions.sql")),
     Migration::alone(include_str!("../migrations/0030_kept_answers.sql")),
 ];
-/// The version of the schema that this program writes. It refuses a newer one.
+/// The version of the schema that this program writes.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();
-/// The oldest server whose features are enough.
-const SERVER_MIN: i32 = 140_000;
 
 const MIGRATE: Operation =
     Operation::write("migrate", "bring the schema up to date").patient(PATIENCE);
@@ -76,24 +75,23 @@ const LOCK_PAUSE: Duration = Duration::from_secs(1);
 /// Then whoever starts us decides.
 const LOCK_TRIES: u32 = 20;
 
-/// Checks the server and applies what is missing.
-pub(crate) async fn run(session: &Session, options: &Options, schema: &Schema) -> Result<()> {
+/// Applies what is missing.
+pub(crate) async fn run(
+    session: &Session,
+    options: &Options,
+    pooling: Pooling,
+    schema: &Schema,
+) -> Result<()> {
     let mut tries = 1;
     loop {
         let (place, schema) = (options.schema.clone(), schema.clone());
         let migrated = session
             .run(MIGRATE, move |client| {
                 let (place, schema) = (place.clone(), schema.clone());
-                Box::pin(async move {
-                    check_server(client).await?;
-                    migrate(client, place.as_deref(), &schema).await
-                })
+                Box::pin(async move { migrate(client, place.as_deref(), pooling, &schema).await })
             })
             .await;
         match migrated {
-            Err(Error::Unavailable { source: Some(source), .. }) if is_mistake(&*source) => {
-                return Err(Error::fatal("connect to the database", source));
-            }
             Err(Error::Unavailable { source: Some(source), .. })
                 if is_lock_wait(&*source) && tries < LOCK_TRIES =>
             {
@@ -112,45 +110,12 @@ fn is_lock_wait(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool
     error.and_then(tokio_postgres::Error::code) == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
-/// Whether the server answered, and does not let us in or does not know the database. Waiting does
-/// not help against that, at least not at the start.
-fn is_mistake(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-    match error.downcast_ref::<PoolError>() {
-        Some(PoolError::Backend(error)) => error
-            .code()
-            .is_some_and(|state| state.code().starts_with("28") || state.code() == "3D000"),
-        _ => false,
-    }
-}
-
-async fn check_server(client: &Object) -> Outcome<()> {
-    let row = client
-        .query_one(
-            "select current_setting('server_version_num')::int4, \
-             current_setting('synchronous_commit'), current_setting('fsync'), pg_is_in_recovery()",
-            &[],
-        )
-        .await?;
-    let version: i32 = row.try_get(0)?;
-    if version < SERVER_MIN {
-        let text = format!("PostgreSQL 14 or newer is needed, the server is {}", version / 10_000);
-        return Err(Error::fatal("use the database", text).into());
-    }
-    let synchronous: &str = row.try_get(1)?;
-    if matches!(synchronous, "off" | "local") {
-        let text = "synchronous_commit is off and cannot be set to on for this session";
-        return Err(Error::fatal("use the database", text).into());
-    }
-    if row.try_get::<_, &str>(2)? == "off" {
-        warn!("The database runs with fsync = off: what it acknowledges can be lost in a crash");
-    }
-    if row.try_get(3)? {
-        return Err(Error::unavailable("use the database", "the server is a standby").into());
-    }
-    Ok(())
-}
-
-async fn migrate(client: &Object, place: Option<&str>, schema: &Schema) -> Outcome<()> {
+async fn migrate(
+    client: &Object,
+    place: Option<&str>,
+    pooling: Pooling,
+    schema: &Schema,
+) -> Outcome<()> {
     begin(client).await?;
     allow_slow(client).await?;
     batch(client, "set local statement_timeout = 0; set local lock_timeout = 0").await?;
@@ -158,7 +123,9 @@ async fn migrate(client: &Object, place: Option<&str>, schema: &Schema) -> Outco
     if let Some(place) = place {
         batch(client, &format!("create schema if not exists {}", quoted(place))).await?;
         // Until now it may have had no number.
-        batch(client, &gate::enter(schema.known())).await?;
+        if pooling == Pooling::None {
+            batch(client, &gate::enter(schema.known())).await?;
+        }
     }
     let applied = applied(client).await?;
     let missing =

@@ -15,6 +15,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::connect::Connector;
 use crate::{gate, lock};
 
 /// Calls never wait longer than the server may work on a statement, plus this.
@@ -26,6 +27,20 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
 
+/// What every session is set to, whatever the configuration; why, says [`Options::session`].
+pub(crate) const SETTINGS: [(&str, &str); 10] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("jit", "off"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_material", "off"),
+    ("work_mem", "32MB"),
+    ("default_transaction_isolation", "read committed"),
+    ("client_min_messages", "warning"),
+];
+
 /// How to reach the database. `Debug` does not show the URL, which may hold a password.
 /// They are a part of the section `store` of the configuration.
 #[derive(Clone, Deserialize)]
@@ -33,7 +48,13 @@ pub struct Options {
     /// `postgres://user:password@host:port/database`. With `sslmode=require`, `verify-ca` or
     /// `verify-full` the connection is encrypted and the server's certificate and name are checked,
     /// against the public roots or, with `sslrootcert=FILE`, against those in the file.
+    ///
+    /// Several servers are separated by commas (`host1:5432,host2:5432`): the one that takes writes is used.
     pub url: String,
+    /// Where hints between nodes are listened for, when `url` leads through a pooler that shares sessions: the database
+    /// itself. `None`: at `url`.
+    #[serde(default)]
+    pub listen_url: Option<String>,
     /// The schema that holds the tables; it is made when it is missing. `None`: the role's default.
     pub schema: Option<String>,
     /// Connections for work. One more is kept for hints between nodes.
@@ -55,6 +76,7 @@ impl Options {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            listen_url: None,
             schema: None,
             connections: 8,
             connect_timeout: Duration::from_secs(5),
@@ -66,16 +88,23 @@ impl Options {
     /// Where the database is reached over the network: names or addresses, with ports. Empty when
     /// the URL cannot be read, or for a socket file.
     pub fn hosts(&self) -> Vec<(String, u16)> {
-        let Ok(config) = split_tls(&self.url).0.parse::<Config>() else { return Vec::new() };
-        let ports = config.get_ports();
-        let port_of = |index: usize| ports.get(index).or(ports.last()).copied().unwrap_or(5432);
-        let named = config.get_hosts().iter().enumerate().filter_map(|(index, host)| match host {
-            Host::Tcp(name) => Some((name.clone(), port_of(index))),
-            #[cfg(unix)]
-            Host::Unix(_) => None,
-        });
-        let addresses = config.get_hostaddrs().iter().enumerate();
-        named.chain(addresses.map(|(index, ip)| (ip.to_string(), port_of(index)))).collect()
+        let urls = [Some(&self.url), self.listen_url.as_ref()];
+        urls.into_iter().flatten().flat_map(|url| hosts_of(url)).collect()
+    }
+
+    /// The same without a pooler.
+    pub(crate) fn direct(&self) -> Self {
+        let url = self.listen_url.clone().unwrap_or_else(|| self.url.clone());
+        Self { url, ..self.clone() }
+    }
+
+    /// What makes the connection that listens, where that is not the one that makes all others.
+    pub(crate) fn listening(&self, connector: Connector) -> Result<Connector> {
+        if self.listen_url.is_none() {
+            return Ok(connector);
+        }
+        let (config, tls) = self.direct().parse()?;
+        Ok(Connector::new(&config, tls))
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
@@ -89,21 +118,17 @@ impl Options {
     /// believes it to be small, and a queue often is, just before it is not; the plan would then
     /// stay for a minute of standstill. So plans are made once, without looking at the batch, and
     /// the ways to read whole tables are closed. A commit that does not wait for the disk is no
-    /// commit: that setting is overruled. A slot of the tally belongs to one connection as long as it
+    /// commit: that setting is overruled. Warnings must arrive: one of them says that a commit did not wait for the
+    /// standby (see `connect`). A slot of the tally belongs to one connection as long as it
     /// lasts; slot 0 is for those that get none, who wait for each other. The gate comes before the slot: who has a slot
     /// and no gate is a program of before. `known` is the newest schema version that this program knows.
     pub(crate) fn session(&self, known: u32) -> String {
         let timeout = self.statement_timeout.as_millis();
-        let path =
-            self.schema.as_ref().map(|schema| format!("set search_path = {};", quoted(schema)));
+        let fixed: String =
+            SETTINGS.iter().map(|(name, value)| format!("set {name} = '{value}'; ")).collect();
         format!(
-            "{path} set statement_timeout = {timeout}; set lock_timeout = {timeout}; \
-             set idle_in_transaction_session_timeout = {idle}; \
-             set plan_cache_mode = force_generic_plan; set jit = off; \
-             set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
-             set enable_mergejoin = off; set enable_material = off; set work_mem = '32MB'; \
-             set default_transaction_isolation = 'read committed'; \
-             set client_min_messages = error; \
+            "set statement_timeout = {timeout}; set lock_timeout = {timeout}; \
+             set idle_in_transaction_session_timeout = {idle}; {fixed}\
              select set_config('synchronous_commit', 'on', false) \
              where current_setting('synchronous_commit') in ('off', 'local'); \
              {gate} \
@@ -112,10 +137,16 @@ impl Options {
                  where pg_try_advisory_lock({slots}, slot) limit 1\
              ), 0)::text, false);",
             idle = self.answer_timeout().as_millis(),
-            path = path.unwrap_or_default(),
-            gate = gate::enter(known),
+            gate = self.gate(known),
             slots = lock::SLOTS,
         )
+    }
+
+    /// Those that make the tables' schema the one of a connection, and take its gate.
+    pub(crate) fn gate(&self, known: u32) -> String {
+        let path =
+            self.schema.as_ref().map(|schema| format!("set search_path = {}; ", quoted(schema)));
+        format!("{}{}", path.unwrap_or_default(), gate::enter(known))
     }
 
     pub(crate) fn parse(&self) -> Result<(Config, MakeRustlsConnect)> {
@@ -146,6 +177,20 @@ impl fmt::Debug for Options {
             .field("statement_timeout", &self.statement_timeout)
             .finish_non_exhaustive()
     }
+}
+
+/// Where a URL leads over the network.
+fn hosts_of(url: &str) -> Vec<(String, u16)> {
+    let Ok(config) = split_tls(url).0.parse::<Config>() else { return Vec::new() };
+    let ports = config.get_ports();
+    let port_of = |index: usize| ports.get(index).or(ports.last()).copied().unwrap_or(5432);
+    let named = config.get_hosts().iter().enumerate().filter_map(|(index, host)| match host {
+        Host::Tcp(name) => Some((name.clone(), port_of(index))),
+        #[cfg(unix)]
+        Host::Unix(_) => None,
+    });
+    let addresses = config.get_hostaddrs().iter().enumerate();
+    named.chain(addresses.map(|(index, ip)| (ip.to_string(), port_of(index)))).collect()
 }
 
 fn application_name() -> String {

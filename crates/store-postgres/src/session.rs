@@ -25,10 +25,12 @@ use posthorn_store::schema::Mismatch;
 use posthorn_store::{Error, Result};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Config, Row, Statement};
 
+use crate::connect::Connector;
 use crate::failure::{Failure, Outcome};
 use crate::options::Options;
+use crate::server::Pooling;
 use crate::{gate, metrics};
 
 /// How often a transaction is run before its deadlock is reported.
@@ -88,11 +90,20 @@ pub(crate) struct Session {
 
 impl Session {
     /// For a program that knows the schema up to `known`.
-    pub(crate) fn new(options: &Options, known: u32) -> Result<Self> {
-        let (config, tls) = options.parse()?;
+    pub(crate) fn new(
+        options: &Options,
+        connector: Connector,
+        pooling: Pooling,
+        known: u32,
+    ) -> Result<Self> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config, tls, recycling);
-        let setup = options.session(known);
+        // The connector knows where to connect.
+        let manager = Manager::from_connect(Config::new(), connector.clone(), recycling);
+        let setup = match pooling {
+            Pooling::None => options.session(known),
+            // The role has all that, and what is set on one session would be found by somebody else.
+            Pooling::Transaction => String::new(),
+        };
         let misfit = Arc::new(Mutex::new(None));
         let found = Arc::clone(&misfit);
         let hook = Hook::async_fn(move |client, _| {
@@ -107,6 +118,12 @@ impl Session {
                 })
             })
         });
+        let place = connector;
+        let on_the_same_server =
+            Hook::sync_fn(move |_, metrics| match place.is_outdated(metrics.created) {
+                true => Err(HookError::message("the database is on another server now")),
+                false => Ok(()),
+            });
         let pool = Pool::builder(manager)
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
@@ -114,6 +131,7 @@ impl Session {
             .create_timeout(Some(options.connect_timeout))
             .recycle_timeout(Some(options.connect_timeout))
             .post_create(hook)
+            .pre_recycle(on_the_same_server)
             .build()
             .map_err(|e| Error::fatal("set up the connection pool", e))?;
         let answer_timeout = options.answer_timeout();

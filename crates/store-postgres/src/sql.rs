@@ -175,6 +175,7 @@ statements! {
     SESSIONS_OF_KEY = "sessions_of_key",
     SESSIONS_OF_TENANT = "sessions_of_tenant",
     SCHEDULE = "schedule",
+    SETTLE = "settle",
     SHARDS_FREE = "shards_free",
     SHARDS_RELEASE = "shards_release",
     SHARDS_TAKE = "shards_take",

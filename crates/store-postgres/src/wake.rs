@@ -21,12 +21,11 @@ use parking_lot::Mutex;
 use posthorn_domain::Shard;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::{AsyncMessage, Client, Statement};
 use tracing::debug;
 
+use crate::connect::{Connector, PgConnection};
 use crate::lock;
 use crate::options::Options;
 
@@ -35,8 +34,8 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// Between two tries to connect: doubled up to the larger one.
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
-
-type PgConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+/// Silence after which the server is asked whether it is still there. Nobody else would notice: listening is silence.
+const ASK: Duration = Duration::from_secs(5);
 
 /// A set of hints: one bit for each shard, and whether the catalog changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,15 +98,16 @@ impl Drop for Wake {
 }
 
 impl Wake {
-    pub(crate) fn start(options: &Options, config: Config, tls: MakeRustlsConnect) -> Self {
+    /// `gate` is what tells others of this program, where no other connection can.
+    pub(crate) fn start(options: &Options, connector: Connector, gate: Option<String>) -> Self {
         let (outbox, inbox) = (Arc::new(HintBox::default()), Arc::new(HintBox::default()));
         let line = Line {
             outbox: Arc::clone(&outbox),
             inbox: Arc::clone(&inbox),
             channel: channel(options.schema.as_deref()),
             connect_timeout: options.connect_timeout,
-            config,
-            tls,
+            connector,
+            gate,
         };
         Self { outbox, inbox, task: tokio::spawn(line.run()) }
     }
@@ -150,8 +150,8 @@ struct Line {
     inbox: Arc<HintBox>,
     channel: String,
     connect_timeout: Duration,
-    config: Config,
-    tls: MakeRustlsConnect,
+    connector: Connector,
+    gate: Option<String>,
 }
 
 impl Line {
@@ -159,10 +159,10 @@ impl Line {
         let mut pause = RECONNECT_FIRST;
         let mut first = true;
         loop {
-            match timeout(self.connect_timeout, self.config.connect(self.tls.clone())).await {
+            match timeout(self.connect_timeout, self.connector.connect()).await {
                 Ok(Ok((client, connection))) => {
                     let lost = self.serve(client, connection, first).await;
-                    debug!(error = ?lost.err(), "The connection for notifications was lost; \
+                    debug!(error = ?lost, "The connection for notifications was lost; \
                                                  polling instead");
                     (pause, first) = (RECONNECT_FIRST, false);
                 }
@@ -176,36 +176,69 @@ impl Line {
         }
     }
 
-    /// Until the connection is lost.
+    /// Until the connection is lost; why, as far as it is known.
     async fn serve(
         &self,
         client: Client,
         connection: PgConnection,
         first: bool,
-    ) -> Result<(), tokio_postgres::Error> {
+    ) -> Option<tokio_postgres::Error> {
+        let made = Instant::now();
         let own = Arc::new(AtomicI32::new(0));
         let inbox = Arc::clone(&self.inbox);
         let mut reader = AbortOnDrop(tokio::spawn(read(connection, inbox, Arc::clone(&own))));
+        let notify = match timeout(self.connect_timeout, self.listen(&client, &own)).await {
+            Ok(Ok(notify)) => notify,
+            Ok(Err(error)) => return Some(error),
+            Err(_) => return None,
+        };
+        if !first {
+            self.inbox.put(Hints::ALL);
+        }
+        loop {
+            let hints = tokio::select! {
+                _ = &mut reader.0 => return None,
+                () = self.outbox.wake.notified() => {
+                    std::mem::take(&mut *self.outbox.hints.lock())
+                }
+                () = sleep(ASK) => Hints::default(),
+            };
+            if self.connector.is_outdated(made.into_std()) {
+                // What it was about to say is said again, to everybody, on the next connection.
+                self.outbox.put(hints);
+                return None;
+            }
+            let said = async {
+                match hints.is_empty() {
+                    true => client.batch_execute("").await,
+                    false => {
+                        let text = hints.encode();
+                        client.execute(&notify, &[&self.channel, &text]).await.map(drop)
+                    }
+                }
+            };
+            match timeout(self.connect_timeout, said).await {
+                Ok(Ok(())) => sleep(PAUSE).await,
+                Ok(Err(error)) => return Some(error),
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Begins to listen; the statement that notifies.
+    async fn listen(
+        &self,
+        client: &Client,
+        own: &AtomicI32,
+    ) -> Result<Statement, tokio_postgres::Error> {
+        if let Some(gate) = &self.gate {
+            client.batch_execute(gate).await?;
+        }
         // Known before we listen, so that nothing of our own is ever heard.
         let pid = client.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
         own.store(pid, Ordering::Relaxed);
         client.batch_execute(&format!("listen {}", self.channel)).await?;
-        if !first {
-            self.inbox.put(Hints::ALL);
-        }
-        let notify = client.prepare("select pg_notify($1, $2)").await?;
-        loop {
-            tokio::select! {
-                _ = &mut reader.0 => return Ok(()),
-                () = self.outbox.wake.notified() => {
-                    let hints = std::mem::take(&mut *self.outbox.hints.lock());
-                    if !hints.is_empty() {
-                        client.execute(&notify, &[&self.channel, &hints.encode()]).await?;
-                        sleep(PAUSE).await;
-                    }
-                }
-            }
-        }
+        client.prepare("select pg_notify($1, $2)").await
     }
 }
 

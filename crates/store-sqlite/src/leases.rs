@@ -53,9 +53,19 @@ impl Leases {
         self.held.get(&shard).filter(|lease| lease.until > now).map(|lease| lease.node)
     }
 
-    /// Whether a writer may write.
-    pub(crate) fn allow(&self, fence: &Fence, now: Instant) -> bool {
-        self.epoch(fence.shard) == fence.epoch && self.holder(fence.shard, now) == Some(fence.node)
+    /// Who holds a shard, or held it last when nobody took it since.
+    fn owner(&self, shard: Shard) -> Option<NodeId> {
+        self.held.get(&shard).map(|lease| lease.node)
+    }
+
+    /// Whether an attempt may begin.
+    pub(crate) fn allow_attempt(&self, fence: &Fence, now: Instant) -> bool {
+        self.allow_outcome(fence) && self.holder(fence.shard, now).is_some()
+    }
+
+    /// Whether an outcome may be written: also under a lease that has run out, as long as nobody took the shard.
+    pub(crate) fn allow_outcome(&self, fence: &Fence) -> bool {
+        self.epoch(fence.shard) == fence.epoch && self.owner(fence.shard) == Some(fence.node)
     }
 
     pub(crate) fn heartbeat(
@@ -68,7 +78,6 @@ impl Leases {
         let Heartbeat { catalog: own, version, .. } = beat;
         self.nodes.insert(beat.node, Life { seen: now, until, catalog: own, version });
         self.nodes.retain(|_, life| later(life.until, LOST_KEPT) > now);
-        self.held.retain(|_, lease| lease.until > now);
         for lease in self.held.values_mut().filter(|lease| lease.node == beat.node) {
             lease.until = until;
         }
@@ -104,10 +113,10 @@ impl Leases {
     ) -> Acquired {
         let mut acquired = Acquired::default();
         for shard in shards {
-            match self.holder(*shard, now) {
-                Some(holder) if holder != node => continue,
-                Some(_) => {}
-                None => {
+            match self.owner(*shard) {
+                Some(owner) if owner == node => {}
+                Some(_) if self.holder(*shard, now).is_some() => continue,
+                _ => {
                     self.epochs[usize::from(shard.number())] += 1;
                     acquired.new.push(Grant { shard: *shard, epoch: self.epoch(*shard) });
                 }

@@ -521,11 +521,13 @@ pub trait Store: Send + Sync + 'static {
     // ---- membership ----------------------------------------------------------------------------
 
     /// Says that a node is alive, renews all shards it holds, and returns who else is alive, when each was heard of
-    /// last, and who holds what. `ttl` counts from the store's present.
+    /// last, and who holds what. `ttl` counts from the store's present. A lease that has run out is renewed as well,
+    /// under its epoch, unless somebody else took the shard meanwhile.
     async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership>;
 
     /// Takes those of `shards` that nobody holds or whose lease has run out. Each gets a new epoch.
-    /// A shard the node holds already is renewed and keeps its epoch.
+    /// A shard the node holds already is renewed and keeps its epoch, and so does one that it held last: a lease that
+    /// ran out and that nobody took is still its own.
     async fn acquire_shards(
         &self,
         node: NodeId,

@@ -136,7 +136,8 @@ pub enum Recorded {
         /// The new head of the lane, due now.
         promoted: Option<Work>,
     },
-    /// The shard has another owner or epoch. Nothing changed.
+    /// The shard has another owner or epoch. Nothing changed. A lease that has run out is no reason: until somebody
+    /// takes the shard, its last owner may say what became of the attempts that it made.
     Fenced,
     /// The delivery has ended or moved on meanwhile. Nothing changed.
     Superseded,

@@ -213,6 +213,7 @@ macro_rules! conformance_suite {
                 claim_hides_until_the_lease_ends
                 claim_is_refused_when_things_moved_on
                 claim_is_fenced
+                claim_needs_a_lease_that_runs
                 claim_is_written_before_a_crash
             }
             record {
@@ -226,7 +227,7 @@ macro_rules! conformance_suite {
                 wrong_epoch_is_fenced
                 wrong_node_is_fenced
                 unheld_shard_is_fenced
-                expired_lease_is_fenced
+                outcomes_are_written_until_somebody_takes_the_shard
                 other_count_is_superseded
                 ended_delivery_supersedes
                 unknown_delivery_is_superseded
@@ -336,7 +337,8 @@ macro_rules! conformance_suite {
                 own_shards_are_renewed_with_their_epoch
                 expired_lease_can_be_taken_over
                 heartbeat_renews_shards
-                heartbeat_does_not_revive_an_expired_lease
+                an_expired_lease_that_nobody_took_keeps_its_epoch
+                a_heartbeat_takes_nothing_back
                 released_shards_are_free
                 release_under_another_epoch_changes_nothing
                 departed_node_is_gone

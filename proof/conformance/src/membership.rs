@@ -103,15 +103,34 @@ pub async fn heartbeat_renews_shards(fixture: &dyn Fixture) {
     assert_eq!(held, mine);
 }
 
-/// Who slept through its lease must acquire again, and gets a new epoch.
-pub async fn heartbeat_does_not_revive_an_expired_lease(fixture: &dyn Fixture) {
+/// Who slept through its lease goes on under its epoch, with a heartbeat or by asking, as long as nobody took the shard.
+pub async fn an_expired_lease_that_nobody_took_keeps_its_epoch(fixture: &dyn Fixture) {
     let store = fixture.store().await;
-    let a = node();
+    let (a, b) = (node(), node());
+    let first = acquire(&store, a, &some_shards(2), SHORT).await;
+    expire().await;
+    assert!(beat(&store, b, LONG).await.holders.is_empty(), "it had run out");
+    let again = beat(&store, a, SHORT).await.holders;
+    let again: Vec<Grant> =
+        again.iter().map(|held| Grant { shard: held.shard, epoch: held.epoch }).collect();
+    assert_eq!(again, first, "by a heartbeat");
+    expire().await;
+    assert_eq!(acquire(&store, a, &some_shards(2), LONG).await, first, "by asking");
+    assert!(acquire(&store, b, &some_shards(2), LONG).await.is_empty(), "renewed for long");
+}
+
+/// A heartbeat brings nothing back that somebody else took, also when that lease has run out as well.
+pub async fn a_heartbeat_takes_nothing_back(fixture: &dyn Fixture) {
+    let store = fixture.store().await;
+    let (a, b) = (node(), node());
     let first = acquire(&store, a, &some_shards(1), SHORT).await;
     expire().await;
+    let second = acquire(&store, b, &some_shards(1), SHORT).await;
+    assert!(beat(&store, a, LONG).await.holders.iter().all(|held| held.node == b));
+    expire().await;
     assert!(beat(&store, a, LONG).await.holders.is_empty());
-    let second = acquire(&store, a, &some_shards(1), LONG).await;
-    assert!(second[0].epoch > first[0].epoch);
+    let third = acquire(&store, a, &some_shards(1), LONG).await;
+    assert!(first[0].epoch < second[0].epoch && second[0].epoch < third[0].epoch);
 }
 
 /// Given back is free at once.

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -46,7 +47,7 @@ use pages::{listed, page};
 use posthorn_store::{
     Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
     AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
-    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, EventFilter, EventLine,
+    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, Error, EventFilter, EventLine,
     EventTally, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, KeptAnswer, Listing,
     Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
     RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, SessionFilter, StateKind, Store,
@@ -66,6 +67,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     listeners: Mutex<Vec<Arc<Inbox>>>,
     before_bites: Mutex<Option<BeforeBite>>,
+    away: AtomicBool,
 }
 
 /// What happens before a bite of a job is done. A test may note it, have it wait, or have it fail.
@@ -126,6 +128,7 @@ impl ModelStore {
             clock,
             listeners: Mutex::new(vec![Arc::clone(&inbox)]),
             before_bites: Mutex::default(),
+            away: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared), inbox }
     }
@@ -135,6 +138,19 @@ impl ModelStore {
         let inbox = Arc::new(Inbox::default());
         self.shared.listeners.lock().push(Arc::clone(&inbox));
         Self { shared: Arc::clone(&self.shared), inbox }
+    }
+
+    /// Makes leases, publishes, work and outcomes fail on all handles until it is called off, as while a database is
+    /// away.
+    pub fn set_away(&self, away: bool) {
+        self.shared.away.store(away, Ordering::Relaxed);
+    }
+
+    fn reach(&self) -> Result<()> {
+        match self.shared.away.load(Ordering::Relaxed) {
+            true => Err(Error::unavailable("reach the store", "it is away")),
+            false => Ok(()),
+        }
     }
 
     /// Has something happen before each bite of a job, on all handles.
@@ -237,11 +253,13 @@ impl Store for ModelStore {
     }
 
     async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
+        self.reach()?;
         let mut state = self.shared.state.lock();
         Ok(batch.into_iter().map(|new| state.accept_one(new)).collect())
     }
 
     async fn due_subscriptions(&self, shards: &[Shard]) -> Result<Vec<DueSubscription>> {
+        self.reach()?;
         let state = self.shared.state.lock();
         let due = state.by_subscription.iter().filter_map(|(subscription, ids)| {
             if !shards.contains(&Shard::of(*subscription)) {
@@ -259,6 +277,7 @@ impl Store for ModelStore {
     }
 
     async fn pending(&self, asks: Vec<PendingAsk>, max_bytes: usize) -> Result<Vec<Vec<Work>>> {
+        self.reach()?;
         let state = self.shared.state.lock();
         let mut bytes = 0usize;
         let mut replies = Vec::with_capacity(asks.len());
@@ -299,6 +318,7 @@ impl Store for ModelStore {
     }
 
     async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>> {
+        self.reach()?;
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
         Ok(batch.into_iter().map(|claim| state.claim(&claim, now)).collect())
@@ -309,12 +329,12 @@ impl Store for ModelStore {
         batch: Vec<Record>,
         rollups: Option<Rollups>,
     ) -> Result<Vec<Recorded>> {
-        let now = self.shared.clock.now();
+        self.reach()?;
         let mut state = self.shared.state.lock();
         if let Some(rollups) = rollups {
             state.rollups.write(&rollups);
         }
-        Ok(batch.into_iter().map(|record| state.record(record, now)).collect())
+        Ok(batch.into_iter().map(|record| state.record(record)).collect())
     }
 
     async fn move_delivery(
@@ -593,6 +613,7 @@ impl Store for ModelStore {
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership> {
+        self.reach()?;
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
         let catalog = state.catalog.version();
@@ -605,6 +626,7 @@ impl Store for ModelStore {
         shards: &[Shard],
         ttl: Duration,
     ) -> Result<Vec<Grant>> {
+        self.reach()?;
         let now = self.shared.clock.now();
         Ok(self.shared.state.lock().leases.acquire(node, shards, ttl, now))
     }

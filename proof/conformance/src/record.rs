@@ -271,8 +271,9 @@ async fn take(setting: &Setting, who: NodeId, shard: Shard, ttl: Duration) -> Ve
     setting.store.acquire_shards(who, &[shard], ttl).await.expect("acquire")
 }
 
-/// A writer whose lease has run out changes nothing, whether or not there is a new holder.
-pub async fn expired_lease_is_fenced(fixture: &dyn Fixture) {
+/// A writer whose lease has run out can still say what became of its attempts, until somebody takes the shard: then it
+/// changes nothing any more.
+pub async fn outcomes_are_written_until_somebody_takes_the_shard(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let (subscription, id) = one(&setting).await;
     let held = setting.fence(subscription);
@@ -281,13 +282,16 @@ pub async fn expired_lease_is_fenced(fixture: &dyn Fixture) {
     let grants = take(&setting, setting.node, held.shard, SHORT).await;
     let fence = Fence { epoch: grants[0].epoch, ..held };
     tokio::time::sleep(SHORT + Duration::from_millis(100)).await;
-    stays_fenced(&setting, subscription, id, fence).await;
+    let record = Record { fence, ..setting.report(id, failed(at(50)), at(9)).await };
+    assert_eq!(setting.record_one(record).await, WRITTEN);
+    assert_eq!(setting.look(id).await.attempts, 1);
 
     let heir = node();
     let grants = take(&setting, heir, held.shard, Duration::from_secs(60)).await;
+    assert!(grants[0].epoch > fence.epoch);
     stays_fenced(&setting, subscription, id, fence).await;
     let fence = Fence { node: heir, epoch: grants[0].epoch, ..held };
-    let record = Record { fence, ..setting.report(id, delivered(), at(9)).await };
+    let record = Record { fence, ..setting.report(id, delivered(), at(60)).await };
     assert_eq!(setting.record_one(record).await, WRITTEN);
 }
 

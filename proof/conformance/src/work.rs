@@ -1,13 +1,15 @@
 //! Cases about finding work and claiming it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use posthorn_domain::{DeliveryId, DeliveryState, Epoch, Event, Shard, SubscriptionId, Timestamp};
 
 use super::Fixture;
 use super::builders::{
-    Setting, all_shards, at, dead_block, dead_skip, delivered, delivery, event, failed, node, whole,
+    LONG, SHORT, Setting, all_shards, at, dead_block, dead_skip, delivered, delivery, event,
+    failed, node, whole,
 };
 use posthorn_store::{Claim, DueSubscription, NewEvent, PendingAsk};
 
@@ -226,6 +228,20 @@ pub async fn claim_is_refused_when_things_moved_on(fixture: &dyn Fixture) {
     assert_eq!(claims(&setting, batch).await, [false, false, false, true, false, false]);
     assert_eq!(setting.look(tried).await, before);
     assert!(setting.look(parked).await.is_parked());
+}
+
+/// No attempt begins under a lease on the shard that has run out, even if nobody took it.
+pub async fn claim_needs_a_lease_that_runs(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let subscription = setting.subscribe().await;
+    let id = setting.publish_one(subscription).await;
+    let good = claim(&setting, subscription, id, 500);
+    let shards = [good.fence.shard];
+    setting.store.acquire_shards(setting.node, &shards, SHORT).await.expect("acquire");
+    tokio::time::sleep(SHORT + Duration::from_millis(100)).await;
+    assert_eq!(claims(&setting, vec![good]).await, [false]);
+    setting.store.acquire_shards(setting.node, &shards, LONG).await.expect("acquire");
+    assert_eq!(claims(&setting, vec![good]).await, [true], "the same epoch, renewed");
 }
 
 /// No lease under another epoch or for another node.

@@ -5,7 +5,7 @@
 //! # Theory of operation
 //! [`run`] starts the cluster ([`cluster`], [`node`]), subscribes receivers of every temper
 //! ([`receiver`]) according to a [`plan`], lets [`publisher`]s publish, and lets the fates of
-//! [`faults`] fall. Publishers and receivers write what they saw into append-only logs
+//! [`faults`] fall; on a database of two machines those of [`upheaval`] as well. Publishers and receivers write what they saw into append-only logs
 //! ([`evidence`]). When the faults have stopped and the server has drained, [`checker`] reads the
 //! logs, and the server's last answers, and nothing else, and names every broken promise.
 //!
@@ -32,7 +32,9 @@ pub mod node;
 pub mod plan;
 pub mod publisher;
 pub mod receiver;
+pub mod resumption;
 pub mod run;
 pub mod signature;
 pub mod summary;
+pub mod upheaval;
 pub mod wire;

@@ -6,6 +6,8 @@
 //! again, which is what crash tests need. [`shared`] is one server for the whole test process.
 //!
 //! # Theory of operation
+//! The newest version on this machine is used, or the one whose programs are in the folder `POSTHORN_TEST_POSTGRES`.
+//!
 //! A cluster is made once, kept beside the test programs and copied, which is quicker. `pg_ctl` does
 //! the starting and stopping. A watchdog, three lines of shell, waits for its
 //! standard input to end and then stops the server and removes the folder. Its input is a pipe that
@@ -18,7 +20,7 @@
 //! # What it must not know
 //! Posthorn. It is a server with databases, nothing more.
 
-mod install;
+pub(crate) mod install;
 
 use std::fs;
 use std::io;
@@ -52,7 +54,9 @@ rm -rf "$2"
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No PostgreSQL on this machine.
-    #[error("no PostgreSQL server programs were found (pg_config, /usr/lib/postgresql, PATH)")]
+    #[error(
+        "no PostgreSQL server programs were found (POSTHORN_TEST_POSTGRES, or pg_config, /usr/lib/postgresql, PATH)"
+    )]
     NotInstalled,
     /// A program could not be run.
     #[error("failed to run {program}")]
@@ -130,7 +134,7 @@ impl TestPostgres {
         install.append(&data.join("postgresql.conf"), &config(folder.path(), port, settings))?;
         // From here on the watchdog owns the folder, whatever happens.
         let folder = folder.keep();
-        let watchdog = install.watchdog(&folder)?;
+        let watchdog = install.guard(WATCHDOG, &folder)?;
         let server = Self { install, folder, port, watchdog };
         server.launch()?;
         Ok(server)
@@ -265,18 +269,18 @@ fn config(folder: &Path, port: u16, settings: Settings) -> String {
     )
 }
 
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
         .map_err(|source| Error::Io { action: "find a free port", source })
 }
 
-/// The watchdog's program and arguments, for [`Install::watchdog`].
-fn watchdog(mut shell: Command, pg_ctl: &Path, folder: &Path) -> Result<Child> {
+/// A watchdog, for [`Install::guard`]: a script that gets `pg_ctl` and the folder.
+fn watchdog(mut shell: Command, script: &str, pg_ctl: &Path, folder: &Path) -> Result<Child> {
     use std::os::unix::process::CommandExt;
     shell
-        .args(["-c", WATCHDOG, "watchdog"])
+        .args(["-c", script, "watchdog"])
         .arg(pg_ctl)
         .arg(folder)
         .current_dir("/")

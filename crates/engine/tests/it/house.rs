@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
-    Answer, AttemptOutcome, Clock, EventType, FailureCode, Labels, LaneKey, Span, TenantId,
-    Timestamp, TopicName,
+    Answer, AttemptOutcome, CatalogVersion, Clock, EventType, FailureCode, Labels, LaneKey, NodeId,
+    Span, TenantId, Timestamp, TopicName,
 };
 use posthorn_engine::{
     Engine, NewSubscription, Options, Outbound, Parts, Publish, SubscriptionView, Transport,
@@ -17,7 +17,7 @@ use posthorn_engine::{
     transport::{Sending, Sent},
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
-use posthorn_store::Store;
+use posthorn_store::{Heartbeat, ShardHolder, Store};
 use posthorn_testkit::clock::VirtualClock;
 
 /// One request as a receiver saw it.
@@ -173,6 +173,14 @@ impl House {
             options,
         };
         Engine::start(parts).await.expect("the engine starts")
+    }
+
+    /// Who holds which shard. Asked by somebody who is not there a moment later.
+    pub(crate) async fn holders(&self) -> Vec<ShardHolder> {
+        let node = NodeId::new(self.clock.now(), u128::MAX);
+        let (ttl, catalog) = (Duration::from_millis(1), CatalogVersion(u64::MAX));
+        let beat = Heartbeat { node, ttl, catalog, version: "0" };
+        self.store.heartbeat(beat).await.expect("answers").holders
     }
 
     pub(crate) async fn counts(&self) -> posthorn_store::Counts {

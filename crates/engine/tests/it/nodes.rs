@@ -7,7 +7,7 @@ use posthorn_engine::{AdmissionOptions, Options, Refused, SubscriptionChange};
 use posthorn_store::{CatalogChange, Store};
 use serde_json::json;
 
-use crate::house::{House, TENANT, publish, rest, subscribe, topic};
+use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_the_shards_and_take_over_from_the_dead() {
@@ -46,6 +46,69 @@ async fn a_graceful_stop_hands_over_at_once_and_without_repeats() {
     rest(10).await;
     assert_eq!(house.counts().await.delivered, 100);
     assert_eq!(house.receivers.of("https://a/").len(), 100, "nothing was sent twice");
+    drop(second);
+}
+
+/// The database is away for longer than leases last, and nobody takes anything from anybody: each node goes on under its
+/// epochs, and what was under way when it went is written down when it is back.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_store_moves_no_shard_and_repeats_nothing() {
+    let house = House::new();
+    let lease = Options::default().lease.as_secs();
+    let nodes = [house.engine(1).await, house.engine(2).await, house.engine(3).await];
+    rest(30).await;
+    topic(&nodes[0]).await;
+    let urls: Vec<String> = (0..20).map(|n| format!("https://{n}/")).collect();
+    for url in &urls {
+        subscribe(
+            &nodes[0],
+            url,
+            json!({"limits": {"total": "1m", "response": "1m"}, "lease": {"time": "2m"}}),
+        )
+        .await;
+        // Some answer while the store is away, some when it is back.
+        house.receivers.script(url, move |_, seen| {
+            let slow = 2 + seen.url.len() as u64 * lease / 8;
+            (Duration::from_secs(slow), answered(204))
+        });
+    }
+    let before = house.holders().await;
+    assert_eq!(before.len(), 64);
+    nodes[0].publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    house.store.set_away(true);
+    rest(lease + lease / 2).await;
+    assert!(
+        nodes[1].publish(TENANT, publish("2", None)).await.is_err(),
+        "nobody is told otherwise"
+    );
+    house.store.set_away(false);
+    rest(6 * lease).await;
+    assert_eq!(house.holders().await, before, "the same owners under the same epochs");
+    nodes[2].publish(TENANT, publish("3", None)).await.expect("accepted");
+    rest(6 * lease).await;
+    assert_eq!(house.counts().await.delivered, 40);
+    for url in &urls {
+        assert_eq!(house.receivers.bodies(url), ["1", "3"], "{url}: each once");
+    }
+}
+
+/// Who died while the store was away is still replaced.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_did_not_come_back_after_an_outage_is_replaced() {
+    let house = House::new();
+    let lease = Options::default().lease.as_secs();
+    let (first, second) = (house.engine(1).await, house.engine(2).await);
+    rest(30).await;
+    house.store.set_away(true);
+    first.kill();
+    rest(2 * lease).await;
+    house.store.set_away(false);
+    rest(2 * lease).await;
+    let holders = house.holders().await;
+    assert_eq!(holders.len(), 64);
+    let owner = holders[0].node;
+    assert!(holders.iter().all(|holder| holder.node == owner));
     drop(second);
 }
 

@@ -17,8 +17,9 @@ use super::{ConfigError, SecretFile, steps};
 
 /// Keys whose values are kept elsewhere; a star is any name or number. What is there is read into the place
 /// of the reference, before anybody reads the section.
-const KEPT_ELSEWHERE: [(&str, Kept); 13] = [
+const KEPT_ELSEWHERE: [(&str, Kept); 14] = [
     ("store.url", Kept::ReferenceOrText),
+    ("store.listen_url", Kept::ReferenceOrText),
     ("egress.extra_roots", Kept::Path),
     ("egress.proxies.*.password", Kept::Reference),
     ("dialects.notificaties.credentials.*.secret", Kept::ReferenceOrText),

@@ -19,7 +19,9 @@ pub fn entries(loaded: &Loaded) -> Vec<ConfigEntry> {
 /// payment servers' blocks have always held theirs.
 pub fn redacted(key: &str, value: &Value) -> Value {
     match value {
-        Value::String(text) if key == "store.url" => Value::String(redact_url(text)),
+        Value::String(text) if ["store.url", "store.listen_url"].contains(&key) => {
+            Value::String(redact_url(text))
+        }
         Value::Null => Value::Null,
         value
             if key == "callbacks.hmac_secret"

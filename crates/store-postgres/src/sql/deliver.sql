@@ -15,7 +15,6 @@ with held as materialized (
     where (
         select true from shard_lease s
         where s.shard = f.shard and s.epoch = f.epoch and s.node = f.node
-          and s.expires_at > clock_timestamp()
         limit 1
     )
 ),

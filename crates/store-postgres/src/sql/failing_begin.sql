@@ -7,7 +7,6 @@ from unnest($1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int8[], $6::bool
 where (
     select true from shard_lease s
     where s.shard = i.shard and s.epoch = i.epoch and s.node = i.node
-      and s.expires_at > clock_timestamp()
     limit 1
 ) and (
     select true from subscription s where s.id = i.subscription and s.deleted_at is null limit 1

@@ -5,7 +5,6 @@ delete from failing where subscription = any(array(
     where (
         select true from shard_lease s
         where s.shard = i.shard and s.epoch = i.epoch and s.node = i.node
-          and s.expires_at > clock_timestamp()
         limit 1
     )
 ))

@@ -1,4 +1,5 @@
--- A lease that has run out is not renewed: somebody may be about to take it.
+-- A lease that has run out is renewed as well, under its epoch, unless somebody took it: the row is the judge, and
+-- whoever comes first has it. So an outage of the database costs nobody its shards.
 with alive as (
     insert into node (id, expires_at, catalog, seen_at, version)
     values ($1, clock_timestamp() + $2::int8 * interval '1 millisecond', $3, clock_timestamp(), $4)
@@ -11,4 +12,4 @@ forgotten as (
 )
 update shard_lease
 set expires_at = clock_timestamp() + $2::int8 * interval '1 millisecond'
-where node = $1 and expires_at > clock_timestamp()
+where node = $1

@@ -1,6 +1,7 @@
 -- One round trip for a whole batch in which no delivery occurs twice. The caller holds the shards'
 -- locks (shared), so that no shard changes hands before the commit, and the locks of the lanes of
--- all these deliveries, so that no successor is forgotten.
+-- all these deliveries, so that no successor is forgotten. Whether the lease has run out does not matter here: as long
+-- as nobody took the shard, its last owner alone knows what became of the attempts that it made.
 --
 -- Rows are held in the order of ids, as everywhere, so that nobody waits in a circle.
 --
@@ -11,7 +12,6 @@ with input as materialized (
     select i.*, (
         select true from shard_lease s
         where s.shard = i.shard and s.epoch = i.epoch and s.node = i.node
-          and s.expires_at > clock_timestamp()
         limit 1
     ) is true as held
     from unnest(

@@ -25,21 +25,8 @@ const LARGE: [&str; 12] = [
 const MAY_SCAN: [&str; 6] =
     ["pending_by_subscription", "prune_bite", "prune_old", "push_census", "recount", "tally_drop"];
 
-/// A statement on a day, on the partitions that are always there.
-fn whole(text: &str) -> String {
-    let named = |wanted: &str| sql::ALL.iter().find(|(name, _)| *name == wanted).expect(wanted).1;
-    let places = [
-        ("{candidate}", named("prune_old")),
-        ("{partition}", "event_rest"),
-        ("{event}", "event_rest"),
-        ("{done}", "delivery_done_rest"),
-    ];
-    places.iter().fold(text.to_owned(), |text, (place, name)| text.replace(place, name))
-}
-
 fn statements() -> Vec<(String, String)> {
-    let fixed = sql::ALL.iter().map(|(name, text)| ((*name).to_owned(), whole(text)));
-    fixed.chain(PostgresStore::list_statements()).collect()
+    PostgresStore::every_statement()
 }
 
 /// A connection with the settings of the store's own.

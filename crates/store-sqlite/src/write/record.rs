@@ -33,7 +33,7 @@ pub(crate) fn claim(writer: &mut Writer, batch: &[Claim]) -> Result<Vec<bool>, F
     let mut update = conn.prepare_cached(sql::CLAIM)?;
     let mut replies = Vec::with_capacity(batch.len());
     for claim in batch {
-        let allowed = writer.leases.allow(&claim.fence, now)
+        let allowed = writer.leases.allow_attempt(&claim.fence, now)
             && !is_deleted(conn, &writer.cache, &claim.delivery)?
             && update.execute(params![
                 claim.delivery.as_bytes().as_slice(),
@@ -50,7 +50,6 @@ pub(crate) fn claim(writer: &mut Writer, batch: &[Claim]) -> Result<Vec<bool>, F
 
 /// Writes down what became of deliveries, each item judged by itself.
 pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Recorded>, Failure> {
-    let now = Instant::now();
     let Writer { conn, cache, leases, numbers, log, .. } = writer;
     let mut update = conn.prepare_cached(sql::RECORD)?;
     let mut insert = conn.prepare_cached(sql::INSERT_ATTEMPT)?;
@@ -60,7 +59,7 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
             replies.push(Recorded::Stale);
             continue;
         }
-        let fenced = !leases.allow(&record.fence, now);
+        let fenced = !leases.allow_outcome(&record.fence);
         if let Some(standing) = record.standing.filter(|_| !fenced) {
             stand(conn, cache, &standing)?;
         }

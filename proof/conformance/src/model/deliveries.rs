@@ -129,7 +129,7 @@ impl State {
     }
 
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> bool {
-        if !self.leases.allows(&claim.fence, now) {
+        if !self.leases.allows_attempt(&claim.fence, now) {
             return false;
         }
         let deleted = |state: &Self, id| state.catalog.deleted_at(id).is_some();
@@ -149,11 +149,11 @@ impl State {
         true
     }
 
-    pub(super) fn record(&mut self, record: Record, now: Timestamp) -> Recorded {
+    pub(super) fn record(&mut self, record: Record) -> Recorded {
         if self.is_stale(&record.told) {
             return Recorded::Stale;
         }
-        let fenced = !self.leases.allows(&record.fence, now);
+        let fenced = !self.leases.allows_outcome(&record.fence);
         let fenced = fenced && !crate::model::plant::active("no-fencing");
         let arrived = record.step.state == DeliveryState::Delivered;
         if let Some(standing) = record.standing.filter(|_| !fenced) {

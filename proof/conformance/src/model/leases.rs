@@ -40,7 +40,7 @@ impl Leases {
         let Heartbeat { catalog: own, version, .. } = beat;
         self.nodes.insert(beat.node, Life { seen: now, until, catalog: own, version });
         for lease in self.shards.values_mut() {
-            if lease.holder == Some(beat.node) && lease.until > now {
+            if lease.holder == Some(beat.node) {
                 lease.until = until;
             }
         }
@@ -91,7 +91,7 @@ impl Leases {
             if live && lease.holder.is_some_and(|holder| holder != node) {
                 continue;
             }
-            if !(live && lease.holder == Some(node)) {
+            if lease.holder != Some(node) {
                 let step = u64::from(!crate::model::plant::active("same-epoch"));
                 lease.epoch = Epoch(lease.epoch.0 + step);
                 lease.holder = Some(node);
@@ -124,9 +124,16 @@ impl Leases {
         }
     }
 
-    pub(super) fn allows(&self, fence: &Fence, now: Timestamp) -> bool {
-        self.shards.get(&fence.shard).is_some_and(|lease| {
-            lease.holder == Some(fence.node) && lease.epoch == fence.epoch && lease.until > now
-        })
+    /// Whether an attempt may begin.
+    pub(super) fn allows_attempt(&self, fence: &Fence, now: Timestamp) -> bool {
+        let runs = self.shards.get(&fence.shard).is_some_and(|lease| lease.until > now);
+        runs && self.allows_outcome(fence)
+    }
+
+    /// Whether an outcome may be written: also under a lease that has run out, as long as nobody took the shard.
+    pub(super) fn allows_outcome(&self, fence: &Fence) -> bool {
+        self.shards
+            .get(&fence.shard)
+            .is_some_and(|lease| lease.holder == Some(fence.node) && lease.epoch == fence.epoch)
     }
 }

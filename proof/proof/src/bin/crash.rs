@@ -10,10 +10,13 @@ use posthorn_proof::crash::cluster::StoreKind;
 use posthorn_proof::crash::evidence::Evidence;
 use posthorn_proof::crash::summary::Summary;
 use posthorn_proof::crash::{checker, disk, run};
+use posthorn_testkit::patroni::Patroni;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What a cycle may take at most, whatever happens.
 const CYCLE_MAX: Duration = Duration::from_secs(60);
+/// The same where a cycle may have to wait for a machine that copies the whole database.
+const UPHEAVAL_MAX: Duration = Duration::from_secs(240);
 /// What start and end may take at most.
 const REST_MAX: Duration = Duration::from_secs(600);
 
@@ -29,13 +32,16 @@ struct Args {
     /// Faults, one after the other
     #[arg(long, default_value_t = 20)]
     cycles: u64,
+    /// Begin with this one of the faults that come in turn, from 0
+    #[arg(long, default_value_t = 0)]
+    first: u64,
     /// Seed of chance; a fresh one when absent
     #[arg(long)]
     seed: Option<u64>,
     /// Events a second
     #[arg(long, default_value_t = 200)]
     rate: u32,
-    /// Nodes, on PostgreSQL
+    /// Nodes, on PostgreSQL and Patroni
     #[arg(long, default_value_t = 3)]
     nodes: usize,
     /// Fill the disk instead (SQLite; needs the right to mount)
@@ -109,7 +115,16 @@ async fn go(args: &Args) -> anyhow::Result<Option<Summary>> {
     let binary = binary(args)?;
     let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
     let folder = tempfile::Builder::new().prefix("posthorn-proof-").tempdir()?;
-    let total = REST_MAX + CYCLE_MAX.saturating_mul(u32::try_from(args.cycles).unwrap_or(u32::MAX));
+    if args.store == StoreKind::Patroni
+        && let Some(program) = Patroni::missing()
+    {
+        println!(
+            "SKIPPED: `{program}` is not on this machine (apt-get install patroni etcd-server)"
+        );
+        return Ok(None);
+    }
+    let cycle_max = if args.store == StoreKind::Patroni { UPHEAVAL_MAX } else { CYCLE_MAX };
+    let total = REST_MAX + cycle_max.saturating_mul(u32::try_from(args.cycles).unwrap_or(u32::MAX));
     let outcome = tokio::time::timeout(total, execute(args, binary, seed, folder.path()));
     let mut outcome = outcome.await.context("the run took too long").flatten();
     let broken = match &outcome {
@@ -143,6 +158,7 @@ async fn execute(
         binary,
         store: args.store,
         cycles: args.cycles,
+        first: args.first,
         seed,
         rate: args.rate,
         nodes: args.nodes.max(1),

@@ -16,6 +16,7 @@ use crate::crash::evidence::{Stats, TenantEnd};
 use crate::crash::node::Node;
 use crate::crash::publisher::Targets;
 use crate::crash::signature;
+use crate::crash::upheaval::Ground;
 use crate::crash::wire::{Answer, Call, Client, Silence};
 
 /// How long a node keeps its shards without renewing them, in the servers' configuration.
@@ -34,6 +35,8 @@ pub enum StoreKind {
     Sqlite,
     /// Several nodes on one database.
     Postgres,
+    /// Several nodes on a database of two machines, which fails over.
+    Patroni,
 }
 
 /// Nodes, database and the operator's key.
@@ -43,6 +46,8 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// The database, for PostgreSQL.
     pub postgres: Option<Arc<TestPostgres>>,
+    /// The same on two machines.
+    pub ground: Option<Ground>,
     /// Where the nodes listen.
     pub targets: Arc<Targets>,
     /// Where SQLite's files are.
@@ -79,8 +84,9 @@ impl Cluster {
         let secret = signature::sha256_hex(&options.seed.to_be_bytes());
         let secret = STANDARD.encode(&secret.as_bytes()[..32]);
         std::fs::write(&seal, format!("phvk_{secret}\n")).context("writing the seal key")?;
-        let (count, postgres, store) = match options.store {
-            StoreKind::Sqlite => (1, None, format!("path: {}", data.display())),
+        let (mut postgres, mut ground) = (None, None);
+        let stores: Vec<String> = match options.store {
+            StoreKind::Sqlite => vec![format!("path: {}", data.display())],
             StoreKind::Postgres => {
                 let server = tokio::task::spawn_blocking(|| {
                     TestPostgres::start_with(Settings {
@@ -90,18 +96,30 @@ impl Cluster {
                 });
                 let server = Arc::new(server.await??);
                 let url = server.create_database("crash")?;
-                (options.nodes, Some(server), format!("url: {url}"))
+                postgres = Some(server);
+                vec![format!("url: {url}\n  statement_timeout: 5s"); options.nodes]
+            }
+            StoreKind::Patroni => {
+                let (found, urls) = Ground::prepare(options.nodes, "crash", folder).await?;
+                ground = Some(found);
+                // Calls give up before another machine can have become the primary.
+                urls.iter().map(|url| format!("url: {url}\n  statement_timeout: 2s")).collect()
             }
         };
-        let targets = Arc::new(Targets::new(count));
-        let config = config(&store, &seal);
-        let nodes: anyhow::Result<Vec<Node>> = (0..count)
-            .map(|index| Node::new(index, &options.binary, folder, &config, Arc::clone(&targets)))
+        let targets = Arc::new(Targets::new(stores.len()));
+        let nodes: anyhow::Result<Vec<Node>> = stores
+            .iter()
+            .enumerate()
+            .map(|(index, store)| {
+                let config = config(store, &seal);
+                Node::new(index, &options.binary, folder, &config, Arc::clone(&targets))
+            })
             .collect();
         let dice = Dice::part(options.seed, "operator");
         let mut this = Self {
             nodes: nodes?,
             postgres,
+            ground,
             targets,
             data,
             surprises: Vec::new(),
@@ -246,7 +264,7 @@ impl Cluster {
 fn config(store: &str, seal: &Path) -> String {
     format!(
         "server:\n  listen: 127.0.0.1:0\n  stop_timeout: 1s\n\
-         store:\n  {store}\n  connect_timeout: 2s\n  statement_timeout: 5s\n\
+         store:\n  {store}\n  connect_timeout: 2s\n\
          egress:\n  allow: [\"127.0.0.0/8\"]\n\
          admission:\n  disk_refuse_percent: 100\n\
          engine:\n  lease: {lease}s\n  heartbeat_interval: 500ms\n  poll_interval: 1s\n  maintenance_interval: 2s\n  drain_timeout: 5s\n\

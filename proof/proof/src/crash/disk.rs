@@ -178,7 +178,14 @@ async fn endure(stage: &mut Stage) -> anyhow::Result<String> {
     }
     let until = stage.journal.now();
     let what = "killed on the full disk".to_owned();
-    stage.journal.fault(&crate::crash::evidence::Fault { what, from, until, hits: 2, blind: true });
+    stage.journal.fault(&crate::crash::evidence::Fault {
+        what,
+        from,
+        until,
+        hits: 2,
+        blind: true,
+        promoted: None,
+    });
     sleep(FULL_FOR / 2).await;
     let text = if came_back { "starts on a full disk" } else { "does not start on a full disk" };
     say(text);

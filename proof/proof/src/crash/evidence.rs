@@ -151,6 +151,9 @@ pub struct Fault {
     /// repeated.
     #[serde(default)]
     pub blind: bool,
+    /// When another machine became the primary of the database because of it.
+    #[serde(default)]
+    pub promoted: Option<Micros>,
 }
 
 /// What the server said at the end.

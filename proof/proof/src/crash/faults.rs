@@ -6,13 +6,14 @@ use std::time::Duration;
 use posthorn_testkit::postgres::TestPostgres;
 use tokio::time::sleep;
 
-use crate::crash::cluster::{Cluster, LEASE};
+use crate::crash::cluster::{Cluster, LEASE, StoreKind};
 use crate::crash::dice::Dice;
 use crate::crash::evidence::{Fault, Journal};
+use crate::crash::upheaval::Upheaval;
 
 /// How long after a recovery its effects may still show: shards whose owner died are free when
-/// their lease has run out, and move once more when the node is back.
-const AFTERMATH: Duration = Duration::from_millis(2 * LEASE.as_millis() as u64 + 1_000);
+/// their lease has run out, after an outage half a lease later, and move once more when the node is back.
+const AFTERMATH: Duration = Duration::from_millis(5 * LEASE.as_millis() as u64 / 2 + 1_000);
 
 /// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +41,19 @@ pub enum Fate {
         /// How long it is away.
         away: Duration,
     },
+    /// Something happens to a database of two machines.
+    Upheaval(Upheaval),
 }
 
 impl Fate {
     /// What happens in a cycle.
-    pub fn choose(dice: &mut Dice, cycle: u64, nodes: usize, database: bool) -> Self {
+    pub fn choose(dice: &mut Dice, cycle: u64, nodes: usize, store: StoreKind) -> Self {
+        let database = store == StoreKind::Postgres;
+        if store == StoreKind::Patroni
+            && let Some(upheaval) = Upheaval::choose(dice, cycle, nodes)
+        {
+            return Self::Upheaval(upheaval);
+        }
         let all = u64::try_from(nodes).unwrap_or(1);
         let node = |dice: &mut Dice| usize::try_from(dice.roll() % all).unwrap_or(0);
         match cycle % 5 {
@@ -85,6 +94,7 @@ impl Fate {
                 let how = if *kill { "killed" } else { "stopped" };
                 format!("{how} the database for {} ms", away.as_millis())
             }
+            Self::Upheaval(upheaval) => upheaval.describe(),
         }
     }
 
@@ -96,6 +106,7 @@ impl Fate {
         journal: &Journal,
     ) -> anyhow::Result<Vec<String>> {
         let from = journal.now();
+        let mut promoted = None;
         let hits = match self {
             Self::Kill { nodes, away, again } => {
                 kill(cluster, nodes, *away, *again).await?;
@@ -114,6 +125,12 @@ impl Fate {
                 // Every node may have had to give up what it was doing.
                 cluster.nodes.len()
             }
+            Self::Upheaval(upheaval) => {
+                if let Some(ground) = &cluster.ground {
+                    promoted = ground.strike(upheaval, journal).await?;
+                }
+                cluster.nodes.len()
+            }
         };
         let ends = cluster.revive()?;
         for node in &mut cluster.nodes {
@@ -122,7 +139,7 @@ impl Fate {
         let aftermath = u64::try_from(AFTERMATH.as_micros()).unwrap_or(u64::MAX);
         let until = journal.now() + aftermath;
         let hits = u64::try_from(hits).unwrap_or(u64::MAX);
-        journal.fault(&Fault { what: self.describe(), from, until, hits, blind: false });
+        journal.fault(&Fault { what: self.describe(), from, until, hits, blind: false, promoted });
         Ok(ends)
     }
 }

@@ -21,6 +21,7 @@ use crate::crash::leaver::{LEAVERS, Leaver};
 use crate::crash::plan::{Order, Plan, Subscription, TENANTS, TOPICS, Temper};
 use crate::crash::publisher::{self, Publisher, Shared};
 use crate::crash::receiver::Receiver;
+use crate::crash::resumption::Resumption;
 use crate::crash::summary::Summary;
 
 /// How long the server may take to deliver the rest once the faults have stopped.
@@ -43,6 +44,8 @@ pub struct Options {
     pub store: StoreKind,
     /// How many faults.
     pub cycles: u64,
+    /// Which of them comes first.
+    pub first: u64,
     /// For chance.
     pub seed: u64,
     /// Events a second.
@@ -101,7 +104,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Summary> {
             stage.subscribe_late(cycle).await?;
         }
         let nodes = stage.cluster.nodes.len();
-        let fate = Fate::choose(&mut dice, cycle, nodes, stage.cluster.postgres.is_some());
+        let fate = Fate::choose(&mut dice, options.first + cycle, nodes, options.store);
         let published = stage.shared.numbers.load(Ordering::Relaxed);
         let what = fate.describe();
         say(&format!("cycle {}/{}: {published} events; {what}", cycle + 1, options.cycles));
@@ -308,7 +311,7 @@ impl Stage {
                 self.finale.own_ends.push(format!("node {} on SIGTERM: {how}", node.index()));
             }
         }
-        if self.cluster.postgres.is_none() {
+        if self.cluster.data.exists() {
             self.finale.integrity = integrity(&self.cluster.data).await?;
         }
         self.finale.alarms = self.cluster.alarms();
@@ -316,7 +319,8 @@ impl Stage {
         let evidence = Evidence::read(&self.folder)?;
         let verdict = checker::check(&evidence);
         let answers = std::mem::take(&mut *self.shared.answers.lock());
-        Ok(Summary::new(verdict, answers))
+        let resumption = Resumption::of(&evidence);
+        Ok(Summary { resumption, ..Summary::new(verdict, answers) })
     }
 }
 

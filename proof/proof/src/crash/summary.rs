@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::crash::checker::{Counts, Verdict, Violation};
+use crate::crash::resumption::Resumption;
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -23,6 +24,8 @@ pub struct Summary {
     pub answers: BTreeMap<String, u64>,
     /// How long the server needed to deliver the rest once the faults had stopped.
     pub drain_seconds: f64,
+    /// How soon work went on after fail-overs of the database.
+    pub resumption: Option<Resumption>,
     /// How long it all took.
     pub seconds: f64,
     /// Broken promises.
@@ -43,6 +46,7 @@ impl Summary {
             counts: verdict.counts,
             answers,
             drain_seconds: 0.0,
+            resumption: None,
             seconds: 0.0,
             violations: verdict.violations,
             evidence: None,
@@ -74,6 +78,14 @@ impl fmt::Display for Summary {
             "seconds       {:.1}, of these {:.1} to drain",
             self.seconds, self.drain_seconds
         )?;
+        if let Some(Resumption { promotions, publish, delivery }) = &self.resumption {
+            writeln!(
+                f,
+                "fail-overs    {promotions}; from the promotion to the first publish {} ms (median), {} ms (max), \
+                 to the first delivery {} ms (median), {} ms (max)",
+                publish.median, publish.max, delivery.median, delivery.max
+            )?;
+        }
         writeln!(f, "violations    {}", counts.broken)?;
         for violation in &self.violations {
             writeln!(f, "  {violation}")?;

@@ -33,10 +33,11 @@ impl Install {
     pub(crate) fn command(&self, program: &str) -> Command {
         let here = self.bin.join(program);
         // The client may be packaged apart from the server.
-        self.wrap(if here.is_file() { &here } else { Path::new(program) })
+        self.as_server(if here.is_file() { &here } else { Path::new(program) })
     }
 
-    fn wrap(&self, program: &Path) -> Command {
+    /// A program, to be run by the right user.
+    pub(crate) fn as_server(&self, program: &Path) -> Command {
         match self.run_as {
             None => Command::new(program),
             Some((user, group)) => {
@@ -127,8 +128,14 @@ impl Install {
         self.give_away(file)
     }
 
-    pub(crate) fn watchdog(&self, folder: &Path) -> Result<Child> {
-        super::watchdog(self.wrap(Path::new("sh")), &self.bin.join("pg_ctl"), folder)
+    /// Starts a script that waits for the end of its input.
+    pub(crate) fn guard(&self, script: &str, folder: &Path) -> Result<Child> {
+        super::watchdog(self.as_server(Path::new("sh")), script, &self.bin.join("pg_ctl"), folder)
+    }
+
+    /// Where PostgreSQL's programs are.
+    pub(crate) fn bin(&self) -> &Path {
+        &self.bin
     }
 }
 
@@ -147,6 +154,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 /// Folders where the server's programs may be, best first.
 fn candidates() -> Vec<PathBuf> {
+    // Somebody wants to know about one version, and about no other.
+    if let Some(bin) = std::env::var_os("POSTHORN_TEST_POSTGRES") {
+        return vec![PathBuf::from(bin)];
+    }
     let mut found = Vec::new();
     if let Some(text) = capture(Command::new("pg_config").arg("--bindir")) {
         found.push(PathBuf::from(text.trim()));

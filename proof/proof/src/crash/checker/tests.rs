@@ -315,7 +315,14 @@ fn a_key_with_other_contents_must_be_refused() {
 fn duplicates_need_a_fault_and_are_bounded_by_it() {
     let repeat = receipt("free", 1, 900, 200);
     check(&[Kind::Duplicate, Kind::TooManyDuplicates], |run| run.receipts.push(repeat.clone()));
-    let fault = Fault { what: "kill".to_owned(), from: 585, until: 800, hits: 1, blind: false };
+    let fault = Fault {
+        what: "kill".to_owned(),
+        from: 585,
+        until: 800,
+        hits: 1,
+        blind: false,
+        promoted: None,
+    };
     let verdict = check(&[], |run| {
         run.receipts.push(repeat.clone());
         run.faults.push(fault.clone());
@@ -349,6 +356,7 @@ fn two_attempts_of_a_lane_at_once_need_a_fault() {
             until: 550,
             hits: 1,
             blind: false,
+            promoted: None,
         });
     });
 }

@@ -1,0 +1,164 @@
+//! A pooler between a store and its database, and databases that are tried before they are used.
+//!
+//! Without PgBouncer on this machine nothing is proven here, and that is said.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use posthorn_store::{Error, Store};
+use posthorn_store_postgres::{Options, PostgresStore, probe};
+use tokio::time::{Instant, sleep};
+
+use crate::fixture::{database, options};
+
+/// Ends with the test.
+struct Bouncer {
+    child: Child,
+    url: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Bouncer {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A PgBouncer before a database; none where it is not installed.
+fn bouncer(url: &str, mode: &str) -> Option<Bouncer> {
+    let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"]
+        .into_iter()
+        .find(|path| Path::new(path).is_file());
+    let Some(program) = program else {
+        // Also where a test that succeeds says nothing.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: pgbouncer is not on this machine");
+        return None;
+    };
+    let (address, name) = url.rsplit_once('/').expect("a database");
+    let (_, server) = address.rsplit_once(':').expect("a port");
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one").port();
+    let (file, users) = (folder.path().join("pgbouncer.ini"), folder.path().join("users"));
+    fs::write(&users, "\"postgres\" \"\"\n").expect("a file");
+    let text = format!(
+        "[databases]\n{name} = host=127.0.0.1 port={server} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+         listen_port = {port}\nunix_socket_dir =\nauth_type = any\nauth_file = {users}\npool_mode = {mode}\n\
+         max_client_conn = 100\ndefault_pool_size = 20\nignore_startup_parameters = extra_float_digits\n",
+        users = users.display(),
+    );
+    fs::write(&file, text).expect("a file");
+    // It refuses to run as root, as PostgreSQL does.
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
+        use std::os::unix::fs::MetadataExt;
+        own.uid() == 0
+    });
+    let mut command = match is_root {
+        false => Command::new(program),
+        true => {
+            use std::os::unix::fs::PermissionsExt;
+            let open = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(folder.path(), open).expect("a folder that others read");
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", program]);
+            command
+        }
+    };
+    let child = command
+        .arg("-q")
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("pgbouncer starts");
+    let url = format!("postgres://postgres@127.0.0.1:{port}/{name}");
+    Some(Bouncer { child, url, _folder: folder })
+}
+
+/// Until the pooler is there.
+async fn connect(options: Options) -> Result<PostgresStore, Error> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match PostgresStore::connect(options.clone()).await {
+            Err(error) if error.is_transient() && Instant::now() < until => {
+                sleep(Duration::from_millis(100)).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_keeps_sessions_apart_changes_nothing() {
+    let url = database().await;
+    let Some(pooler) = bouncer(&url, "session") else { return };
+    let store = connect(options(&pooler.url)).await.expect("a connection");
+    store.ping().await.expect("an answer");
+    let other = crate::fixture::connect(&url).await;
+    // Also hints come through.
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        other.notify(&[]).await.expect("notify");
+        let heard = tokio::time::timeout(Duration::from_millis(300), store.notified()).await;
+        if heard.is_ok() {
+            break;
+        }
+        assert!(Instant::now() < until, "no hint came through");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_shares_sessions_is_refused_with_what_to_do() {
+    let url = database().await;
+    let Some(pooler) = bouncer(&url, "transaction") else { return };
+    let error = connect(options(&pooler.url)).await.err().expect("nobody could listen");
+    assert!(matches!(error, Error::Fatal { .. }), "{error:?}");
+    assert!(format!("{error:?}").contains("store.listen_url"), "{error:?}");
+    // With an own way to listen it depends on the pooler: an old one forgets statements, a new one works when the
+    // role is set up.
+    let listening = Options { listen_url: Some(url.clone()), ..options(&pooler.url) };
+    let error = connect(listening).await.err().expect("the role is not set up");
+    assert!(matches!(error, Error::Fatal { .. }), "{error:?}");
+    let text = format!("{error:?}");
+    assert!(text.contains("PgBouncer 1.21") || text.contains("alter role"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_statement_is_tried_and_nothing_is_left() {
+    let url = database().await;
+    let raw = crate::fixture::raw(&url).await;
+    let schemas = "select count(*) from pg_namespace where nspname like 'posthorn%'";
+    let probed = probe(&Options::new(&url)).await.expect("a database");
+    assert_eq!(probed.refused, []);
+    assert!(probed.tried > 200, "{}", probed.tried);
+    assert!(probed.server.contains("PostgreSQL"), "{}", probed.server);
+    let left: i64 = raw.query_one(schemas, &[]).await.expect("a count").get(0);
+    assert_eq!(left, 0, "the schema of the trial is still there");
+    // What a database does not have is told in its own words.
+    raw.batch_execute(
+        "create role few login; revoke execute on function pg_try_advisory_xact_lock(int, int) from public; \
+         grant create on database postgres to few",
+    )
+    .await
+    .expect("a role");
+    let name = url.rsplit_once('/').expect("a database").1;
+    raw.batch_execute(&format!("grant create on database \"{name}\" to few"))
+        .await
+        .expect("a grant");
+    let few = url.replace("postgres@", "few@");
+    let probed = probe(&Options::new(few)).await;
+    raw.batch_execute(&format!("drop owned by few; revoke all on database \"{name}\" from few"))
+        .await
+        .expect("cleaned up");
+    let probed = probed.expect("a database");
+    assert!(
+        probed.refused.iter().any(|refused| refused.what == "advisory locks"),
+        "{:?}",
+        probed.refused
+    );
+}
