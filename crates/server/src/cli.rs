@@ -8,7 +8,7 @@ use crate::client::Access;
 use crate::commands::{
     Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events,
     explain, filters, import, jobs, keys, listen, metrics, nodes, notificaties, portal, profiles,
-    push, realms, redrives, seal, send, sessions, subscriptions, tenants, topics, verify,
+    push, realms, redrives, seal, send, sessions, store, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -120,6 +120,9 @@ enum Command {
     #[command(subcommand)]
     Certificates(certificates::Command),
     Backup(backup::Args),
+    /// Copy a store to another database
+    #[command(subcommand)]
+    Store(store::Command),
     Check(check::Args),
     Explain(explain::Args),
     Verify(Box<verify::Args>),
@@ -186,6 +189,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Push(command) => push::run(&access, json, &command).await?,
         Command::Certificates(command) => certificates::run(&context()?, &command).await?,
         Command::Backup(args) => backup::run(&args, json).await?,
+        Command::Store(command) => Box::pin(store::run(&command, json)).await?,
         Command::Check(args) => Box::pin(check::run(&args, json)).await?,
         Command::Explain(args) => explain::run(&args, json)?,
         Command::Verify(args) => verify::run(&args, json)?,

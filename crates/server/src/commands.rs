@@ -33,6 +33,7 @@ pub mod redrives;
 pub mod seal;
 pub mod send;
 pub mod sessions;
+pub mod store;
 pub mod subscriptions;
 mod tail;
 pub mod tenants;

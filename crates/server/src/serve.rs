@@ -170,6 +170,7 @@ async fn start(
     let kept_keys = seal::endpoints::beside(&seal_file(&seal, &store));
     look_after_files(&store.path, &kept_keys, &config.secret_files);
     let opened = storage::open(&store).await?;
+    warn_of_other_store(&store);
     let proxies = config.egress.proxies.values();
     let own_addresses = OwnAddresses::new(listeners, &server.public_names, &store, proxies)
         .with_collector(collector, otlp.as_ref().map(Otlp::way));
@@ -327,6 +328,19 @@ fn manage_with(management: notificaties::Management) -> posthorn_api::Notificati
         Box::pin(async move { settings.settings(&engine, change.as_ref()).await })
     });
     posthorn_api::Notificaties { tenant, setup, resend, settings }
+}
+
+/// A server that was moved to PostgreSQL, or was meant to be.
+fn warn_of_other_store(store: &config::Store) {
+    if matches!(store.kind, StoreKind::Postgres(_))
+        && posthorn_store_sqlite::is_populated(&store.path)
+    {
+        warn!(
+            directory = %store.path.display(),
+            "the store is in PostgreSQL, but there is also a SQLite store with data in the data directory, which is not used; \
+             if it was copied with `posthorn store copy`, move posthorn.db away, else copy it"
+        );
+    }
 }
 
 fn warn_of_metadata(options: &posthorn_egress::Options) {

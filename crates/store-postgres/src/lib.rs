@@ -31,6 +31,7 @@
 mod audit;
 mod catalog;
 mod codec;
+mod copy;
 mod entry;
 mod expunge;
 mod failure;
@@ -86,6 +87,7 @@ use posthorn_store::{
 use tokio::time::Instant;
 use tracing::warn;
 
+pub use copy::{CopyError, CopyReading, CopySource, CopyTarget, unfinished_copy};
 pub use integrity::{Checked, check};
 pub use options::Options;
 
@@ -111,6 +113,7 @@ impl PostgresStore {
         metrics::describe();
         let session = Session::new(&options)?;
         migrate::run(&session, &options).await?;
+        copy::check_complete(&session).await?;
         partition::ensure(&session).await?;
         let (config, tls) = options.parse()?;
         let wake = Wake::start(&options, config, tls);

@@ -6,6 +6,7 @@
 //! | lane | – | adding, ending, reviving members | commit order; one head; nobody forgotten |
 //! | shard | claim, record | taking a shard over | no late write after a take-over |
 //! | slot | – | a connection, for good | nobody else changes its rows of the tally |
+//! | copy | – | a copy that is made in a store | no two copies at once |
 //!
 //! Every transaction takes its locks by class in this order, sorted within a class, before it
 //! touches a row; only a redrive or a job holds its own row first, which nobody else waits for. Rows come in
@@ -28,6 +29,8 @@ pub(crate) const LANES: i32 = 720_102;
 pub(crate) const SHARDS: i32 = 720_103;
 /// Held as long as a connection lasts: its slot of the tally.
 pub(crate) const SLOTS: i32 = 720_104;
+/// Held by a copy that is made in the store; the second key is made of the schema.
+pub(crate) const COPIES: i32 = 720_105;
 /// The whole key of the lock around migrations and partitions.
 pub(crate) const SCHEMA: i64 = 7_201_000_000_001;
 

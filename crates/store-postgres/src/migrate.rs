@@ -111,6 +111,19 @@ async fn check_server(client: &Object) -> Outcome<()> {
     Ok(())
 }
 
+/// The version that a schema has, 0 for none, and the newest that this program knows.
+pub(crate) async fn versions(client: &Object) -> Outcome<(usize, usize)> {
+    let there = client.query_one("select to_regclass('migration') is not null", &[]).await?;
+    if !there.try_get::<_, bool>(0)? {
+        return Ok((0, MIGRATIONS.len()));
+    }
+    let rows = client.query("select version, checksum from migration", &[]).await?;
+    for row in &rows {
+        check_applied(row.try_get(0)?, row.try_get(1)?)?;
+    }
+    Ok((rows.len(), MIGRATIONS.len()))
+}
+
 async fn migrate(client: &Object, schema: Option<&str>) -> Outcome<()> {
     begin(client).await?;
     allow_slow(client).await?;

@@ -105,6 +105,16 @@ impl Session {
         Ok(Self { pool, answer_timeout: options.answer_timeout(), skew: Arc::default() })
     }
 
+    /// A connection for whoever looks after it alone. It must not go back to the pool in the middle of a transaction.
+    pub(crate) async fn connection(&self, context: &'static str) -> Result<Object> {
+        self.pool.get().await.map_err(|e| unreachable_server(e, context))
+    }
+
+    /// Closes all connections, as they are put back.
+    pub(crate) fn close(&self) {
+        self.pool.close();
+    }
+
     /// Runs `work` to its end, whatever becomes of the caller.
     pub(crate) async fn run<T, F>(&self, operation: Operation, work: F) -> Result<T>
     where

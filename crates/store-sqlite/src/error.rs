@@ -26,6 +26,14 @@ pub enum OpenError {
         /// Which.
         path: PathBuf,
     },
+    /// A copy into it was begun and is not complete.
+    #[error("the store in {path} is a copy of {source_name} that is not complete")]
+    HalfCopied {
+        /// Where it is.
+        path: PathBuf,
+        /// Of what.
+        source_name: String,
+    },
     /// The file was written by a newer Posthorn.
     #[error("the database has schema version {found}, this Posthorn knows {known} at most")]
     NewerSchema {

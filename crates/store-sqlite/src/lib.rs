@@ -31,6 +31,7 @@
 mod backup;
 mod cache;
 mod codec;
+mod copy;
 mod error;
 mod files;
 mod integrity;
@@ -49,6 +50,7 @@ mod write;
 mod writer;
 
 pub use backup::{BackupError, Progress, backup_file};
+pub use copy::{CopyError, CopyReading, CopySource, CopyTarget, is_populated};
 pub use error::OpenError;
 pub use integrity::{Damage, Depth, check_file};
 pub use open::{Options, files};

@@ -54,6 +54,26 @@ pub(crate) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
     conn.pragma_update(None, "foreign_keys", true).map_err(configuring)
 }
 
+/// The version that a database has, and the newest that this program knows. A database without any has 0.
+pub(crate) fn versions(conn: &Connection) -> Result<(u32, u32), OpenError> {
+    let read = || -> rusqlite::Result<u32> {
+        let there = "select exists (select 1 from sqlite_schema where name = 'migration')";
+        match conn.query_row(there, [], |row| row.get(0))? {
+            false => Ok(0),
+            true => {
+                let newest = "select coalesce(max(version), 0) from migration";
+                conn.query_row(newest, [], |row| row.get(0))
+            }
+        }
+    };
+    let found = read().map_err(OpenError::sqlite("reading the schema version"))?;
+    let known = number(MIGRATIONS.len());
+    match found > known {
+        true => Err(OpenError::NewerSchema { found, known }),
+        false => Ok((found, known)),
+    }
+}
+
 /// How the domain writes values in documents, for statements that make some of columns.
 fn add_functions(conn: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;

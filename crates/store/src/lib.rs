@@ -31,6 +31,7 @@
 
 mod audit;
 mod catalog;
+pub mod copy;
 pub mod entry;
 mod error;
 mod follow;
