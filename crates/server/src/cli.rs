@@ -8,7 +8,8 @@ use crate::client::Access;
 use crate::commands::{
     Context, audit, backup, callbacks, certificates, check, deliveries, event_types, events,
     explain, filters, import, jobs, keys, listen, metrics, nodes, notificaties, portal, profiles,
-    push, realms, redrives, seal, send, sessions, store, subscriptions, tenants, topics, verify,
+    push, realms, redrives, restore, seal, send, sessions, store, subscriptions, tenants, topics,
+    verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -120,6 +121,9 @@ enum Command {
     #[command(subcommand)]
     Certificates(certificates::Command),
     Backup(backup::Args),
+    Restore(restore::Args),
+    /// End the hold of a server that was started with `serve --hold`
+    Resume,
     /// Copy a store to another database
     #[command(subcommand)]
     Store(store::Command),
@@ -189,6 +193,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Push(command) => push::run(&access, json, &command).await?,
         Command::Certificates(command) => certificates::run(&context()?, &command).await?,
         Command::Backup(args) => backup::run(&args, json).await?,
+        Command::Restore(args) => restore::run(&args, json).await?,
+        Command::Resume => restore::resume(&context()?).await?,
         Command::Store(command) => Box::pin(store::run(&command, json)).await?,
         Command::Check(args) => Box::pin(check::run(&args, json)).await?,
         Command::Explain(args) => explain::run(&args, json)?,

@@ -101,6 +101,9 @@ pub struct Args {
     /// The configuration.
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// Accept events, but send nothing until `posthorn resume`: for a restored store that is looked at first
+    #[arg(long)]
+    pub hold: bool,
     /// Write the server's URL to this file once it listens
     #[arg(long, value_name = "FILE")]
     pub address_file: Option<PathBuf>,
@@ -110,7 +113,8 @@ pub struct Args {
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     let loaded = config::load(&args.config.inputs())?;
     let shown = config::shown::entries(&loaded);
-    let config = loaded.config;
+    let mut config = loaded.config;
+    config.engine.hold = args.hold;
     let human = telemetry::start_logs(&config.log);
     let mut signals = Signals::listen()?;
     tokio::select! {
@@ -190,7 +194,7 @@ async fn start(
     let services = posthorn_dialects::Services {
         engine: by_config.clone(),
         callers: Callers::new(engine.clone(), Arc::clone(&failures)),
-        fetch: fetch::through(egress.clone()),
+        fetch: fetch::through(egress.clone(), engine.clone()),
     };
     let (mut router, mut notificaties) = (axum::Router::new(), None);
     let systems = dialects.iter().map(|dialect| (dialect.name(), dialect.tenant().to_owned()));

@@ -108,7 +108,7 @@ pub async fn unfinished_copy(options: &Options) -> Result<Option<String>> {
     marked(&client).await.map_err(opening)
 }
 
-async fn has_no_node(client: &Object) -> Outcome<bool> {
+pub(crate) async fn has_no_node(client: &Object) -> Outcome<bool> {
     let sql = "select not exists (select from node where expires_at > clock_timestamp())";
     Ok(client.query_one(sql, &[]).await?.try_get(0)?)
 }

@@ -31,6 +31,7 @@
 mod audit;
 mod catalog;
 mod codec;
+mod consistency;
 mod copy;
 mod entry;
 mod expunge;
@@ -87,6 +88,7 @@ use posthorn_store::{
 use tokio::time::Instant;
 use tracing::warn;
 
+pub use consistency::{inconsistencies, repair};
 pub use copy::{CopyError, CopyReading, CopySource, CopyTarget, unfinished_copy};
 pub use integrity::{Checked, check};
 pub use options::Options;

@@ -28,6 +28,7 @@ use crate::{migrate, read};
 
 pub use reading::CopyReading;
 pub use writing::CopyTarget;
+pub(crate) use writing::RECOUNT;
 
 /// The table that says that a copy into this store is not complete.
 pub(crate) const MARK: &str = "unfinished_copy";

@@ -91,7 +91,7 @@ impl CopyTarget {
 
 /// Refuses what must not be written to.
 async fn look(client: &Object, source: &str) -> Result<(), CopyError> {
-    let sql = "select pg_try_advisory_lock($1, hashtext(current_schema()))";
+    let sql = "select pg_try_advisory_lock($1, hashtext(current_setting('search_path')))";
     let seen = async {
         let held: bool = client.query_one(sql, &[&lock::COPIES]).await?.try_get(0)?;
         let (found, known) = migrate::versions(client).await?;

@@ -114,6 +114,7 @@ impl Writing for CopyTarget {
         self.run(|conn| {
             let change = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
             change.execute_batch(DERIVE)?;
+            change.execute_batch(RECOUNT)?;
             for list in List::ALL {
                 skip_empty_blocks(&change, list)?;
             }
@@ -138,6 +139,15 @@ impl Writing for CopyTarget {
 /// What is counted with the rows, as the transactions of a server would have left it.
 const DERIVE: &str = "
     update store set event_floor = coalesce((select max(no) from event), 0);
+    delete from dead_event;
+    insert into dead_event
+    select tenant, event, count(*) from delivery where state between 10 and 19 group by tenant, event;
+    delete from block;
+    delete from posting;
+";
+
+/// How many events and deliveries each tenant has.
+pub(crate) const RECOUNT: &str = "
     delete from tally;
     insert into tally
     select tenant, sum(events), sum(pending), sum(delivered), sum(dead), sum(cancelled) from (
@@ -147,11 +157,6 @@ const DERIVE: &str = "
         union all select tenant, 0, sum(state < 2), sum(state = 2), sum(state between 10 and 19),
             sum(state >= 20) from delivery group by tenant)
     group by tenant;
-    delete from dead_event;
-    insert into dead_event
-    select tenant, event, count(*) from delivery where state between 10 and 19 group by tenant, event;
-    delete from block;
-    delete from posting;
 ";
 
 /// Numbers may begin far from one: blocks without a row count as indexed, so that nobody walks through them.
