@@ -129,8 +129,7 @@ impl Writing for CopyTarget {
             conn.execute_batch("pragma synchronous = full")?;
             conn.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
             conn.execute_batch(&format!("drop table {MARK}"))?;
-            conn.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
-            conn.execute_batch("analyze")
+            conn.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))
         })
         .await
     }
