@@ -394,6 +394,9 @@ routes! {
     GET "/v1/config" OPERATOR "getConfig" "Get the configuration of this node, without secrets"
         system::config, gives(200, "ConfigList");
 
+    POST "/v1/resume" OPERATOR "resume" "End the hold of this node: what is due is sent from now on"
+        system::resume, gives(200, "Resumed");
+
     POST "/v1/seal/rotate" OPERATOR "rotateSeal"
         "Seal the next batch of stored secrets with the current seal key" keys::rotate_seal,
         gives(200, "SealRotation");

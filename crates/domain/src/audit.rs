@@ -232,6 +232,7 @@ actions! {
     SessionEnded = "session.ended",
     PortalLinkCreated = "portal_link.created",
     PortalLinkRedeemed = "portal_link.redeemed",
+    NodeResumed = "node.resumed",
 }
 
 impl AuditAction {

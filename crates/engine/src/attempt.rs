@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::destination::push::{PushDelivery, PushOptions};
+use crate::hold::Hold;
 use crate::metrics;
 use crate::options::WebhookOrigin;
 use crate::policy_log::PolicyLog;
@@ -25,6 +26,7 @@ use crate::transport::Transport;
 
 /// What attempts need besides their work.
 pub(crate) struct Context {
+    pub(crate) hold: Hold,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) push: Option<Arc<dyn PushDelivery>>,
     pub(crate) push_options: PushOptions,

@@ -25,6 +25,7 @@ use crate::chance::Chance;
 use crate::destination::push::PushOptions;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
+use crate::hold::Hold;
 use crate::policy_log::{PolicyLog, PolicyLogOptions};
 use crate::scheduler::{LeaseTerm, Slot, history};
 use crate::subscriptions::{SecretInput, check_secrets, seal};
@@ -104,6 +105,7 @@ impl Courier {
         let view = catalog.view(id).ok_or(Error::NotFound("subscription"))?;
         let policy = view.usable_policy()?;
         let around = Arc::new(Context {
+            hold: Hold::default(),
             transport,
             push: None,
             push_options: PushOptions::default(),

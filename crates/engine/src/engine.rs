@@ -21,6 +21,7 @@ use crate::chance::Chance;
 use crate::destination::push::PushDelivery;
 use crate::error::{Error, Result, chain};
 use crate::failure_log::FailureNames;
+use crate::hold::{HeldTransport, Hold};
 use crate::intake::{self, Intake, Publish, Published};
 use crate::job_rounds::JobRounds;
 use crate::jobs::Jobs;
@@ -116,6 +117,7 @@ pub(crate) struct Inner {
     /// Sessions of pages on their way into the store.
     pub(crate) coming_sessions: ComingSessions,
     trials: Trials,
+    pub(crate) hold: Hold,
     /// Held from the look at who is told a secret to the commit: of a subscription that takes a profile
     /// and a profile that changes, one sees the other.
     pub(crate) exposure_lock: tokio::sync::RwLock<()>,
@@ -192,7 +194,10 @@ impl Engine {
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
         let log = Arc::new(PolicyLog::new(options.policy_log.clone()));
+        let hold = Hold::new(options.hold);
+        let transport = Arc::new(HeldTransport { inner: transport, hold: hold.clone() });
         let around = Arc::new(Context {
+            hold: hold.clone(),
             transport,
             push,
             push_options: options.push.clone(),
@@ -261,6 +266,7 @@ impl Engine {
             teller: Arc::clone(&teller),
             keeper,
             coming_sessions: ComingSessions::default(),
+            hold,
             trials: Trials::new(options.admission.tests_per_minute),
             exposure_lock: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),

@@ -59,6 +59,7 @@ mod explain;
 mod expunge;
 mod failure_log;
 mod filter_test;
+mod hold;
 mod in_flight;
 mod intake;
 mod job_rounds;

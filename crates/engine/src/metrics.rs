@@ -55,6 +55,8 @@ pub const WAITING: &str = "posthorn_publishes_waiting";
 pub const COMMIT_WAIT_SECONDS: &str = "posthorn_commit_wait_seconds";
 /// 1 while publishes are refused because they cannot be stored fast enough.
 pub const OVERLOADED: &str = "posthorn_overloaded";
+/// 1 while nothing is sent because the server was started on hold.
+pub const ON_HOLD: &str = "posthorn_on_hold";
 /// Ends of deliveries that somebody who follows them was too slow to hear of.
 pub const OUTCOMES_MISSED: &str = "posthorn_outcomes_missed_total";
 /// Log lines that policies asked for and that were left out.
@@ -87,6 +89,7 @@ pub fn describe() {
     );
     describe_gauge!(WINDOW, "Deliveries held in memory");
     describe_gauge!(IN_FLIGHT, "Attempts in progress");
+    describe_gauge!(ON_HOLD, "1 while the server is on hold: events are accepted, nothing is sent");
     describe_gauge!(PENDING, "Unfinished deliveries in the store");
     describe_gauge!(DEAD_STORED, "Dead letters in the store");
     describe_histogram!(ACCEPT_BATCH, "Events in one accept transaction");

@@ -23,6 +23,9 @@ pub struct Options {
     /// to; `None`: to all.
     #[serde(skip)]
     pub proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
+    /// Whether nothing is sent until somebody resumes.
+    #[serde(skip)]
+    pub hold: bool,
     /// The largest payload of an event.
     #[serde(deserialize_with = "setting::some_bytes")]
     pub payload_max: usize,
@@ -101,6 +104,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            hold: false,
             profiles: profiles::shipped(),
             proxies: BTreeMap::new(),
             payload_max: limits::PAYLOAD_BYTES_DEFAULT,

@@ -8,7 +8,7 @@ use crate::client::Access;
 use crate::commands::{
     Context, audit, backup, callbacks, certificates, check, completions, deliveries, event_types,
     events, explain, filters, health, import, jobs, keys, listen, man, metrics, nodes,
-    notificaties, portal, profiles, push, realms, redrives, seal, send, sessions, store,
+    notificaties, portal, profiles, push, realms, redrives, restore, seal, send, sessions, store,
     subscriptions, tenants, topics, verify, version,
 };
 use crate::exit::{self, Code};
@@ -111,7 +111,7 @@ enum Command {
     /// Create and rotate the key that seals secrets at rest
     #[command(subcommand)]
     Seal(seal::Command),
-    /// Try a database before it is used
+    /// Copy a store to another database, try a database before it is used
     #[command(subcommand)]
     Store(store::Command),
     /// List nodes, with the shards they hold
@@ -124,6 +124,9 @@ enum Command {
     #[command(subcommand)]
     Certificates(certificates::Command),
     Backup(backup::Args),
+    Restore(restore::Args),
+    /// End the hold of a server that was started with `serve --hold`
+    Resume,
     Check(check::Args),
     Explain(explain::Args),
     Verify(Box<verify::Args>),
@@ -190,11 +193,13 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Sessions(command) => sessions::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Seal(command) => seal::run(&access, json, &command).await?,
-        Command::Store(command) => Box::pin(store::run(json, &command)).await?,
         Command::Nodes(command) => nodes::run(&context()?, &command).await?,
         Command::Push(command) => push::run(&access, json, &command).await?,
         Command::Certificates(command) => certificates::run(&context()?, &command).await?,
         Command::Backup(args) => backup::run(&args, json).await?,
+        Command::Restore(args) => restore::run(&args, json).await?,
+        Command::Resume => restore::resume(&context()?).await?,
+        Command::Store(command) => Box::pin(store::run(&command, json)).await?,
         Command::Check(args) => Box::pin(check::run(&args, json)).await?,
         Command::Explain(args) => explain::run(&args, json)?,
         Command::Verify(args) => verify::run(&args, json)?,

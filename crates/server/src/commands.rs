@@ -33,6 +33,7 @@ pub mod profiles;
 pub mod push;
 pub mod realms;
 pub mod redrives;
+pub mod restore;
 pub mod seal;
 pub mod send;
 pub mod sessions;

@@ -8,13 +8,18 @@ use http::{HeaderMap, HeaderValue, Method};
 use posthorn_dialects::notificaties::{Fetch, Fetching};
 use posthorn_domain::{AttemptOutcome, Problem, TenantId};
 use posthorn_egress::{Deadlines, Egress, PoolKey, Request};
+use posthorn_engine::Engine;
 
 /// The largest answer: applications can have many rights, each with a URL of its own.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Asks through `egress`, whose rules judge each URL.
-pub fn through(egress: Egress) -> Fetch {
+pub fn through(egress: Egress, engine: Engine) -> Fetch {
     Arc::new(move |url: String, authorization: String| {
+        if engine.is_on_hold() {
+            let problem: Problem = "the server is on hold and sends nothing".to_owned().into();
+            return Box::pin(std::future::ready(Err(problem)));
+        }
         let egress = egress.clone();
         let asked: Fetching = Box::pin(async move { ask(&egress, &url, &authorization).await });
         asked

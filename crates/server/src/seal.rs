@@ -21,15 +21,7 @@ pub fn vault(
     file: &Path,
     catalog: &CatalogDelta,
 ) -> anyhow::Result<(Vault, Vec<VaultKey>)> {
-    let secrets = catalog.subscriptions.iter().flat_map(|subscription| &subscription.secrets);
-    let keys =
-        catalog.certificates.iter().filter_map(|certificate| certificate.sealed_key.as_ref());
-    let clients = catalog.clients.iter().filter_map(|client| client.sealed_secret.as_ref());
-    let sealed: Vec<&[u8]> = secrets
-        .map(|secret| &*secret.sealed)
-        .chain(keys.map(|key| &**key))
-        .chain(clients.map(|secret| &**secret))
-        .collect();
+    let sealed = sealed_in(catalog);
     let mut place = "seal.key of the configuration".to_owned();
     let mut keys = match seal.key {
         Some(key) => vec![key],
@@ -82,6 +74,24 @@ pub fn vault(
         .into());
     }
     Ok((vault, keys))
+}
+
+/// All that is sealed.
+fn sealed_in(catalog: &CatalogDelta) -> Vec<&[u8]> {
+    let secrets = catalog.subscriptions.iter().flat_map(|subscription| &subscription.secrets);
+    let keys =
+        catalog.certificates.iter().filter_map(|certificate| certificate.sealed_key.as_ref());
+    let clients = catalog.clients.iter().filter_map(|client| client.sealed_secret.as_ref());
+    secrets
+        .map(|secret| &*secret.sealed)
+        .chain(keys.map(|key| &**key))
+        .chain(clients.map(|secret| &**secret))
+        .collect()
+}
+
+/// Whether a seal key is needed to read what is stored.
+pub fn is_anything_sealed(catalog: &CatalogDelta) -> bool {
+    !sealed_in(catalog).is_empty()
 }
 
 /// The keys of a text, one a line: the first seals, all open.

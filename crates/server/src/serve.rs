@@ -101,6 +101,9 @@ pub struct Args {
     /// The configuration.
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// Accept events, but send nothing until `posthorn resume`: for a restored store that is looked at first
+    #[arg(long)]
+    pub hold: bool,
     /// Write the server's URL to this file once it listens
     #[arg(long, value_name = "FILE")]
     pub address_file: Option<PathBuf>,
@@ -110,7 +113,8 @@ pub struct Args {
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     let loaded = config::load(&args.config.inputs())?;
     let shown = config::shown::entries(&loaded);
-    let config = loaded.config;
+    let mut config = loaded.config;
+    config.engine.hold = args.hold;
     let human = telemetry::start_logs(&config.log);
     let mut signals = Signals::listen()?;
     tokio::select! {
@@ -170,6 +174,7 @@ async fn start(
     let kept_keys = seal::endpoints::beside(&seal_file(&seal, &store));
     look_after_files(&store.path, &kept_keys, &config.secret_files);
     let opened = storage::open(&store).await?;
+    warn_of_other_store(&store);
     let proxies = config.egress.proxies.values();
     let own_addresses = OwnAddresses::new(listeners, &server.public_names, &store, proxies)
         .with_collector(collector, otlp.as_ref().map(Otlp::way));
@@ -189,7 +194,7 @@ async fn start(
     let services = posthorn_dialects::Services {
         engine: by_config.clone(),
         callers: Callers::new(engine.clone(), Arc::clone(&failures)),
-        fetch: fetch::through(egress.clone()),
+        fetch: fetch::through(egress.clone(), engine.clone()),
     };
     let (mut router, mut notificaties) = (axum::Router::new(), None);
     let systems = dialects.iter().map(|dialect| (dialect.name(), dialect.tenant().to_owned()));
@@ -327,6 +332,19 @@ fn manage_with(management: notificaties::Management) -> posthorn_api::Notificati
         Box::pin(async move { settings.settings(&engine, change.as_ref()).await })
     });
     posthorn_api::Notificaties { tenant, setup, resend, settings }
+}
+
+/// A server that was moved to PostgreSQL, or was meant to be.
+fn warn_of_other_store(store: &config::Store) {
+    if matches!(store.kind, StoreKind::Postgres(_))
+        && posthorn_store_sqlite::is_populated(&store.path)
+    {
+        warn!(
+            directory = %store.path.display(),
+            "the store is in PostgreSQL, but there is also a SQLite store with data in the data directory, which is not used; \
+             if it was copied with `posthorn store copy`, move posthorn.db away, else copy it"
+        );
+    }
 }
 
 fn warn_of_metadata(options: &posthorn_egress::Options) {

@@ -24,6 +24,10 @@ pub const RESTORE: &str = "a restart does not fix this: move the data directory 
                            database from a backup, and check the disk; `posthorn check store` \
                            shows what is damaged";
 
+/// What to do about a store that is not wholly there.
+const REPEAT_COPY: &str = "run the same `posthorn store copy` again: it goes on where it stopped, and completes \
+                           when no server works with the source; or remove the copy, and go on with the source";
+
 /// An open store.
 #[derive(Clone)]
 pub enum Opened {
@@ -92,7 +96,8 @@ pub async fn open(store: &config::Store) -> anyhow::Result<Opened> {
     }
 }
 
-fn explain_open(error: &OpenError) -> Failure {
+/// What to tell whoever wants to open a store in files.
+pub fn explain_open(error: &OpenError) -> Failure {
     let message = chain(error);
     match error {
         OpenError::Directory { path, .. } => {
@@ -104,6 +109,7 @@ fn explain_open(error: &OpenError) -> Failure {
         }
         OpenError::InUse { .. } => Failure::new(Code::InUse, message)
             .hint("stop the other process, or choose another directory with --data"),
+        OpenError::HalfCopied { .. } => Failure::new(Code::Config, message).hint(REPEAT_COPY),
         OpenError::Schema(mismatch) => Failure::new(Code::Config, message).hint(mismatch.advice()),
         OpenError::Setting { .. } => Failure::new(Code::Config, message)
             .hint("the file system may not support what durability needs; use a local disk"),
@@ -132,6 +138,10 @@ async fn connect(
             return Err(Failure::new(Code::Config, message).hint(mismatch.advice()).into());
         }
         if !error.is_transient() {
+            if let Ok(Some(_)) = posthorn_store_postgres::unfinished_copy(options).await {
+                let message = format!("cannot use PostgreSQL: {message}");
+                return Err(Failure::new(Code::Config, message).hint(REPEAT_COPY).into());
+            }
             return Err(Failure::new(Code::Config, format!("cannot use PostgreSQL: {message}"))
                 .hint("check store.url: user, password, database, and the permissions of the role")
                 .into());

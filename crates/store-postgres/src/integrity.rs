@@ -8,11 +8,8 @@ use deadpool_postgres::Object;
 use posthorn_store::{Error, Result};
 use tokio_postgres::error::SqlState;
 
-use crate::connect::Connector;
 use crate::failure::Outcome;
-use crate::migrate::SCHEMA;
 use crate::options::Options;
-use crate::server::Pooling;
 use crate::session::{Operation, Session, allow_slow, begin_snapshot, commit, query};
 
 const TABLES: Operation = Operation::read("check", "list the tables").slow();
@@ -35,11 +32,7 @@ pub struct Checked {
 /// Reads everything in the schema; with `quick`, indexes are not compared. Fails only when the database
 /// cannot be asked: damage is a result.
 pub async fn check(options: &Options, quick: bool) -> Result<Checked> {
-    // At the database itself: what is set here must not be found by others.
-    let options = &options.direct();
-    let (config, tls) = options.parse()?;
-    let connector = Connector::new(&config, tls);
-    let session = Session::new(options, connector, Pooling::None, SCHEMA.known())?;
+    let session = Session::direct(options)?;
     let mut checked = Checked::default();
     for table in names(&session, 'r').await? {
         checked.tables += 1;

@@ -33,6 +33,8 @@ mod audit;
 mod catalog;
 mod codec;
 mod connect;
+mod consistency;
+mod copy;
 mod entry;
 mod expunge;
 mod failure;
@@ -92,6 +94,8 @@ use posthorn_store::{
 use tokio::time::Instant;
 use tracing::warn;
 
+pub use consistency::{inconsistencies, repair};
+pub use copy::{CopyError, CopyReading, CopySource, CopyTarget, unfinished_copy};
 pub use integrity::{Checked, check};
 pub use migrate::SCHEMA_VERSION;
 pub use options::Options;
@@ -137,6 +141,7 @@ impl PostgresStore {
         let pooling = server::check(&connector, &options).await?;
         let session = Session::new(&options, connector.clone(), pooling, schema.known())?;
         migrate::run(&session, &options, pooling, schema).await?;
+        copy::check_complete(&session).await?;
         partition::ensure(&session).await?;
         // Through a pooler that shares sessions, only the one that listens lasts.
         let gate = (pooling == Pooling::Transaction).then(|| options.gate(schema.known()));

@@ -7,6 +7,7 @@
 //! | shard | claim, record | taking a shard over | no late write after a take-over |
 //! | slot | – | a connection, for good | nobody else changes its rows of the tally |
 //! | gate | a connection, for good | a migration | no older program beside a schema it cannot use (`gate`) |
+//! | copy | – | a copy that is made in a store | no two copies at once |
 //!
 //! Every transaction takes its locks by class in this order, sorted within a class, before it
 //! touches a row; only a redrive or a job holds its own row first, which nobody else waits for. Rows come in
@@ -31,6 +32,8 @@ pub(crate) const SHARDS: i32 = 720_103;
 pub(crate) const SLOTS: i32 = 720_104;
 /// Taken by two sessions at the start, to see whether locks hold.
 pub(crate) const TRIAL: i32 = 720_105;
+/// Held by a copy that is made in the store; the second key is made of the schema.
+pub(crate) const COPIES: i32 = 720_106;
 /// The whole key of the lock around migrations and partitions.
 pub(crate) const SCHEMA: i64 = 7_201_000_000_001;
 

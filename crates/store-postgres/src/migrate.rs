@@ -110,6 +110,13 @@ fn is_lock_wait(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool
     error.and_then(tokio_postgres::Error::code) == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
+/// The version that a schema has, 0 for none, and the newest that this program knows. Fails when they do not fit.
+pub(crate) async fn versions(client: &Object) -> Outcome<(usize, usize)> {
+    let applied = applied(client).await?;
+    SCHEMA.whole(&applied).map_err(|mismatch| Error::fatal("use the database", mismatch))?;
+    Ok((applied.len(), MIGRATIONS.len()))
+}
+
 async fn migrate(
     client: &Object,
     place: Option<&str>,

@@ -105,20 +105,25 @@ async fn make_missing(session: &Session, first: Option<Day>, count: i64) -> Resu
                     if there.contains(&day) {
                         continue;
                     }
-                    match make(client, day).await {
-                        Ok(()) => {}
-                        Err(failure) if is_late(&failure) => {
-                            batch(client, "rollback").await?;
-                            let day = day.name("event");
-                            warn!(day, "Rows of this day are already in the default partition");
-                        }
-                        Err(failure) => return Err(failure),
-                    }
+                    make_if_possible(client, day).await?;
                 }
                 Ok(())
             })
         })
         .await
+}
+
+/// Makes the partitions of a day, unless rows of it lie in the rest partition already.
+pub(crate) async fn make_if_possible(client: &Object, day: Day) -> Outcome<()> {
+    match make(client, day).await {
+        Err(failure) if is_late(&failure) => {
+            batch(client, "rollback").await?;
+            let day = day.name("event");
+            warn!(day, "Rows of this day are already in the default partition");
+            Ok(())
+        }
+        made => made,
+    }
 }
 
 /// Whether rows that belong into a new partition lie in the rest partition.

@@ -29,6 +29,7 @@ use tokio_postgres::{Config, Row, Statement};
 
 use crate::connect::Connector;
 use crate::failure::{Failure, Outcome};
+use crate::migrate::SCHEMA;
 use crate::options::Options;
 use crate::server::Pooling;
 use crate::{gate, metrics};
@@ -89,6 +90,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// For work beside servers, at the database itself: what is set here must not be found by others.
+    pub(crate) fn direct(options: &Options) -> Result<Self> {
+        let options = &options.direct();
+        let (config, tls) = options.parse()?;
+        Self::new(options, Connector::new(&config, tls), Pooling::None, SCHEMA.known())
+    }
+
     /// For a program that knows the schema up to `known`.
     pub(crate) fn new(
         options: &Options,
@@ -136,6 +144,16 @@ impl Session {
             .map_err(|e| Error::fatal("set up the connection pool", e))?;
         let answer_timeout = options.answer_timeout();
         Ok(Self { pool, answer_timeout, misfit, skew: Arc::default() })
+    }
+
+    /// A connection for whoever looks after it alone. It must not go back to the pool in the middle of a transaction.
+    pub(crate) async fn connection(&self, context: &'static str) -> Result<Object> {
+        self.pool.get().await.map_err(|e| self.no_connection(e, context))
+    }
+
+    /// Closes all connections, as they are put back.
+    pub(crate) fn close(&self) {
+        self.pool.close();
     }
 
     /// Runs `work` to its end, whatever becomes of the caller.

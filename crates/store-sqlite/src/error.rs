@@ -30,6 +30,14 @@ pub enum OpenError {
     /// The schema of the database and this program do not fit.
     #[error(transparent)]
     Schema(#[from] Mismatch),
+    /// A copy into it was begun and is not complete.
+    #[error("the store in {path} is a copy of {source_name} that is not complete")]
+    HalfCopied {
+        /// Where it is.
+        path: PathBuf,
+        /// Of what.
+        source_name: String,
+    },
     /// SQLite does not do what durability needs.
     #[error("SQLite setting {name} is {found}, it must be {wanted}")]
     Setting {

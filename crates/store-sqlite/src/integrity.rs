@@ -37,16 +37,20 @@ pub struct Damage {
 /// Checks the store in `directory`, whether or not a process works with it. Blocks, for as long as it
 /// takes to read everything.
 pub fn check_file(directory: &Path, depth: Depth) -> Result<Damage, OpenError> {
-    let mut damage = Damage::default();
     let conn = match open::read_only(&directory.join(open::DATABASE_FILE)) {
         Ok(conn) => conn,
         Err(error) if error.is_damage() => {
-            damage.findings.push(crate::error::text(&error));
-            return Ok(damage);
+            return Ok(Damage { findings: vec![crate::error::text(&error)], pages: 0 });
         }
         Err(error) => return Err(error),
     };
-    match look(&conn, depth, &mut damage) {
+    check_connection(&conn, depth)
+}
+
+/// The same of a database that is open.
+pub(crate) fn check_connection(conn: &Connection, depth: Depth) -> Result<Damage, OpenError> {
+    let mut damage = Damage::default();
+    match look(conn, depth, &mut damage) {
         Ok(()) => Ok(damage),
         // The check itself stumbles over what it looks for.
         Err(error) if is_damage(&error) => {

@@ -31,6 +31,8 @@
 mod backup;
 mod cache;
 mod codec;
+mod consistency;
+mod copy;
 mod error;
 mod files;
 mod integrity;
@@ -42,6 +44,7 @@ mod open;
 mod push;
 mod read;
 mod readers;
+mod restore;
 mod shared;
 mod sql;
 mod store;
@@ -49,8 +52,11 @@ mod write;
 mod writer;
 
 pub use backup::{BackupError, Progress, backup_file};
+pub use consistency::{inconsistencies, repair};
+pub use copy::{CopyError, CopyReading, CopySource, CopyTarget, is_populated};
 pub use error::OpenError;
 pub use integrity::{Damage, Depth, check_file};
 pub use migrate::SCHEMA_VERSION;
 pub use open::{Options, files};
+pub use restore::{Backup, RestoreError, look, restore};
 pub use store::SqliteStore;

@@ -64,6 +64,14 @@ pub(crate) fn migrate(conn: &mut Connection, schema: &Schema) -> Result<(), Open
     conn.pragma_update(None, "foreign_keys", true).map_err(configuring)
 }
 
+/// The version that a database has, and the newest that this program knows. A database without any has 0. What a newer
+/// program has added is not known here, so nothing that must know all of it can be done.
+pub(crate) fn versions(conn: &Connection) -> Result<(u32, u32), OpenError> {
+    let applied = applied(conn).map_err(OpenError::sqlite("reading the schema version"))?;
+    SCHEMA.whole(&applied)?;
+    Ok((applied.last().map_or(0, |newest| newest.version), SCHEMA.known()))
+}
+
 /// How the domain writes values in documents, for statements that make some of columns.
 fn add_functions(conn: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;

@@ -98,6 +98,9 @@ impl SqliteStore {
         crate::metrics::describe();
         let lock = open::lock(&options.path)?;
         let mut conn = open::writer(options)?;
+        if let Some(source_name) = crate::copy::marked(&conn)? {
+            return Err(OpenError::HalfCopied { path: options.path.clone(), source_name });
+        }
         crate::migrate::migrate(&mut conn, schema)?;
         let page_bytes: i64 = conn
             .query_row("pragma page_size", [], |row| row.get(0))

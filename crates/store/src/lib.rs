@@ -31,6 +31,8 @@
 
 mod audit;
 mod catalog;
+mod consistency;
+pub mod copy;
 pub mod entry;
 mod error;
 mod follow;
@@ -57,6 +59,7 @@ use posthorn_domain::{
 
 pub use audit::{Along, AuditFilter, audit_page, audit_place, knows};
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
+pub use consistency::Inconsistency;
 pub use error::{Error, Refusal, Result};
 pub use follow::{AttemptMade, EventLine, FollowAsk, Followed, FollowedItem, LogPlace};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};

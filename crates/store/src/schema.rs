@@ -218,6 +218,23 @@ impl Schema {
         Self { oldest, ..self.clone() }
     }
 
+    /// Whether this program knows all of a database with these versions: nobody copies or compares what it does not know.
+    ///
+    /// # Errors
+    /// When it must not touch the database, or the database has more than it knows.
+    pub fn whole(&self, applied: &[Applied]) -> Result<(), Mismatch> {
+        self.check(applied)?;
+        match applied.last() {
+            Some(newest) if newest.version > self.known() => Err(Mismatch::Newer {
+                found: newest.version,
+                least: newest.version,
+                known: self.known(),
+                program: newest.program.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// What has to be applied to a database with these versions, given in order; nothing where it is as this program knows it, or
     /// newer and fit to be used.
     ///

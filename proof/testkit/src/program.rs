@@ -253,10 +253,17 @@ impl Home {
     /// Starts a server and waits until it listens.
     #[track_caller]
     pub fn serve(&mut self) -> Server {
+        self.serve_with("")
+    }
+
+    /// The same with more arguments.
+    #[track_caller]
+    pub fn serve_with(&mut self, more: &(impl Args + ?Sized)) -> Server {
         let address = self.path().join("address");
         drop(std::fs::remove_file(&address));
         let mut command = self.command();
-        command.args(["serve", "--address-file"]).arg(&address).envs(self.env.iter().cloned());
+        command.args(["serve", "--address-file"]).arg(&address).args(more.list());
+        command.envs(self.env.iter().cloned());
         let mut running = Running::start(&mut command);
         let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
         let key = self.key.get_or_insert_with(|| read_key(&self.dir.path().join("posthorn-data")));

@@ -23,11 +23,14 @@ struct Status {
     /// Why publishes are refused although everything else works.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusing_publishes: Option<&'static str>,
+    /// Whether nothing is sent although everything works.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    on_hold: bool,
 }
 
 /// `GET /healthz`.
 pub(crate) async fn health(_call: Call) -> Answer {
-    respond::ok(&Status { status: "alive", refusing_publishes: None })
+    respond::ok(&Status { status: "alive", refusing_publishes: None, on_hold: false })
 }
 
 /// `GET /readyz`.
@@ -50,7 +53,8 @@ pub(crate) async fn ready(call: Call) -> Answer {
             } else {
                 admission.is_overloaded().then_some("overloaded")
             };
-            respond::ok(&Status { status: "ready", refusing_publishes })
+            let on_hold = engine.is_on_hold();
+            respond::ok(&Status { status: "ready", refusing_publishes, on_hold })
         }
         Ok(Err(e)) => {
             tracing::warn!(error = %chain(&e), "not ready: the store cannot be reached");

@@ -58,6 +58,17 @@ pub(crate) async fn nodes(call: Call) -> Answer {
     respond::ok(&List { items })
 }
 
+#[derive(Serialize)]
+struct Resumed {
+    was_on_hold: bool,
+}
+
+/// `POST /v1/resume`.
+pub(crate) async fn resume(call: Call) -> Answer {
+    let was_on_hold = call.engine().resume().await?;
+    respond::ok(&Resumed { was_on_hold })
+}
+
 /// `GET /v1/config`.
 pub(crate) async fn config(call: Call) -> Answer {
     respond::ok(&List::<&[ConfigEntry]> { items: &call.api.options.config })

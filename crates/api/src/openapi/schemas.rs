@@ -156,6 +156,13 @@ fn general() -> Value {
                 "enum": ["disk_full", "overloaded"],
                 "description": "Why publishes are refused while everything else works",
             },
+            "on_hold": {
+                "type": "boolean",
+                "description": "True while the node was started on hold: events are accepted, nothing is sent",
+            },
+        })),
+        "Resumed": object(&["was_on_hold"], json!({
+            "was_on_hold": {"type": "boolean", "description": "Whether the node that answers was on hold"},
         })),
         "Stats": object(
             &["events", "pending", "delivered", "dead", "cancelled"],

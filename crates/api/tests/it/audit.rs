@@ -242,6 +242,12 @@ async fn every_change_leaves_exactly_one_line() {
     walk.done
         .insert("rotateSeal".to_owned(), "a line for each thing that is sealed anew".to_owned());
 
+    // It is not on hold.
+    let answer = operator("POST", "/v1/resume").await.expect(200);
+    assert_eq!(answer, json!({"was_on_hold": false}));
+    assert_eq!(lines(&server).await.len(), before);
+    walk.done.insert("resume".to_owned(), "a line when there was a hold".to_owned());
+
     let covered: BTreeSet<String> = walk.done.keys().cloned().collect();
     let exceptions: BTreeSet<String> =
         EXCEPTIONS.iter().map(|(name, _)| (*name).to_owned()).collect();

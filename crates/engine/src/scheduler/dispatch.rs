@@ -28,6 +28,9 @@ const STRAINED_AT_ONCE: u32 = 2;
 impl Scheduler {
     /// Starts attempts while there are slots and somebody is ready.
     pub(super) fn dispatch(&mut self, now: Timestamp) {
+        if self.parts.around.hold.is_on() {
+            return;
+        }
         let ignored = crate::plant::active("ignore-lease-term");
         // Also for those who wait for a slot: what is started now would come back at once, and again.
         let waiting = [&self.ring, &self.waiting_failing, &self.waiting_slow, &self.waiting_quick];

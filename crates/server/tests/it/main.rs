@@ -29,6 +29,7 @@ mod following;
 #[path = "../../../sealing/tests/it/interpreter.rs"]
 mod interpreter;
 mod listen_push;
+mod moving;
 mod mutual_tls;
 mod name_server;
 mod newcomers;
@@ -65,6 +66,7 @@ mod push_surface;
 mod push_world;
 mod realms;
 mod refusals;
+mod restoring;
 mod rotation;
 mod scheduled;
 mod schedules;

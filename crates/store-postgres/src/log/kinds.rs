@@ -7,7 +7,12 @@ use posthorn_domain::Event;
 
 /// The kind of an event.
 pub(crate) fn of(event: &Event) -> i64 {
-    kind(half(event.topic.as_str()), half(event.event_type.as_str()))
+    of_names(event.topic.as_str(), event.event_type.as_str())
+}
+
+/// The kind that a topic and a type make.
+pub(crate) fn of_names(topic: &str, event_type: &str) -> i64 {
+    kind(half(topic), half(event_type))
 }
 
 /// The number of a name (FNV-1a).
