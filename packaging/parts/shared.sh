@@ -9,7 +9,7 @@ fail() {
 skipped() { echo "SKIPPED $*"; }
 
 stage=$root/dist/stage
-# Files in packages carry the time of the last commit, so that the same source gives the same packages.
+# Files in packages carry the time of the last commit, so that the same program gives the same packages.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.lock)}
 export SOURCE_DATE_EPOCH=$epoch
 
