@@ -69,6 +69,7 @@ split_symbols() {
     need_apt "${prefix}objcopy" "binutils-$(tr _ - <<<"$3")-linux-gnu"
   fi
   "${prefix}objcopy" --only-keep-debug --compress-debug-sections "$1" "$out/$2.debug"
+  chmod 0644 "$out/$2.debug"
   "${prefix}strip" -o "$stage/posthorn" "$1"
   (cd "$out" && "${prefix}objcopy" --add-gnu-debuglink="$2.debug" "$stage/posthorn")
 }
