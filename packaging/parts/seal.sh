@@ -1,5 +1,11 @@
 # Checksums of everything in dist, and a signature over them.
 
+# Before anything is built: a mistake is not found after half an hour.
+check_release_key() {
+  local key=${POSTHORN_RELEASE_KEY:-}
+  [ -z "$key" ] || [ -r "$key" ] || fail "POSTHORN_RELEASE_KEY: $key cannot be read; nothing was built"
+}
+
 seal() {
   (
     cd "$out"
@@ -11,7 +17,6 @@ seal() {
     echo "UNSIGNED: POSTHORN_RELEASE_KEY is not set. For a release, set it to the file with the secret key of minisign."
     return
   fi
-  [ -r "$POSTHORN_RELEASE_KEY" ] || fail "POSTHORN_RELEASE_KEY: $POSTHORN_RELEASE_KEY cannot be read; nothing was signed"
   need_apt minisign minisign
   printf '%s\n' "${POSTHORN_RELEASE_KEY_PASSWORD:-}" |
     minisign -S -s "$POSTHORN_RELEASE_KEY" -m "$out/SHA256SUMS" -t "posthorn $version" >/dev/null ||

@@ -9,7 +9,7 @@ fail() {
 skipped() { echo "SKIPPED $*"; }
 
 stage=$root/dist/stage
-# Files in packages carry the time of the last commit, so that the same source gives the same packages.
+# Files in packages carry the time of the last commit, so that the same program gives the same packages.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.lock)}
 export SOURCE_DATE_EPOCH=$epoch
 
@@ -69,6 +69,7 @@ split_symbols() {
     need_apt "${prefix}objcopy" "binutils-$(tr _ - <<<"$3")-linux-gnu"
   fi
   "${prefix}objcopy" --only-keep-debug --compress-debug-sections "$1" "$out/$2.debug"
+  chmod 0644 "$out/$2.debug"
   "${prefix}strip" -o "$stage/posthorn" "$1"
   (cd "$out" && "${prefix}objcopy" --add-gnu-debuglink="$2.debug" "$stage/posthorn")
 }

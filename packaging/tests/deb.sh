@@ -14,7 +14,7 @@ test_arguments() {
   refused 2 '`rpm` is nothing that can be built' rpm
   refused 2 '--binary needs a value' deb --binary
   refused 2 '/nowhere is not a program' deb --binary /nowhere
-  POSTHORN_RELEASE_KEY=/nowhere refused 1 '/nowhere cannot be read; nothing was signed' --out "$place/empty" chart
+  POSTHORN_RELEASE_KEY=/nowhere refused 1 '/nowhere cannot be read; nothing was built' --out "$place/empty" chart
 }
 
 test_deb() {
