@@ -16,12 +16,16 @@ use tokio::time::{Instant, sleep};
 use crate::crash::cluster::LEASE;
 use crate::crash::dice::Dice;
 use crate::crash::evidence::{Journal, Micros};
+use crate::crash::run::say;
 use crate::crash::wire::{Answer, Call, Client};
 
 /// How long another machine may take to become the primary.
 const PROMOTE_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the database may take to be whole again.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(120);
+/// How long a machine may take to find back by itself. After that it is built anew, as an operator would have it: Patroni
+/// does not always notice that a former primary went another way.
+const REBUILD_AFTER: Duration = Duration::from_secs(30);
 /// How long one question to Patroni may take.
 const ASK_PATIENCE: Duration = Duration::from_secs(2);
 /// Between two questions.
@@ -278,11 +282,22 @@ impl Ground {
     /// Waits until one machine is the primary and the other its synchronous standby; which is the primary.
     async fn whole(&self) -> anyhow::Result<usize> {
         let deadline = Instant::now() + WHOLE_PATIENCE;
+        let mut rebuild = Some(Instant::now() + REBUILD_AFTER);
         loop {
             for machine in 0..MACHINES {
                 let answer = self.ask(machine, "GET", "/primary", &Value::Null, ASK_PATIENCE).await;
                 if !answer.is_some_and(|answer| answer.is_success()) {
                     continue;
+                }
+                if rebuild.is_some_and(|at| Instant::now() >= at) {
+                    rebuild = None;
+                    let other = MACHINES - 1 - machine;
+                    say(&format!(
+                        "  {} does not find back; it is built anew",
+                        Patroni::name(other)
+                    ));
+                    let wish = json!({"force": true});
+                    self.ask(other, "POST", "/reinitialize", &wish, PROMOTE_PATIENCE).await;
                 }
                 let answer = self.ask(machine, "GET", "/cluster", &Value::Null, ASK_PATIENCE).await;
                 let body = answer.map(|answer| answer.body).unwrap_or_default();

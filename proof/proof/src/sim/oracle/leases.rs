@@ -21,7 +21,7 @@ impl Oracle {
     pub(crate) fn beat(&mut self, now: Timestamp, beat: &Heartbeat) {
         let until = now.plus(beat.ttl.into());
         for lease in self.leases.values_mut() {
-            if lease.holder == Some(beat.node) && lease.until > now {
+            if lease.holder == Some(beat.node) {
                 lease.until = until;
             }
         }
@@ -45,7 +45,7 @@ impl Oracle {
                     format!("{:?} was given to {node} while {:?} holds it", grant.shard, lease),
                 );
             }
-            let renewed = live.filter(|l| l.holder == Some(node) && l.epoch == grant.epoch);
+            let renewed = old.filter(|l| l.holder == Some(node) && l.epoch == grant.epoch);
             let grown = old.is_none_or(|lease| grant.epoch > lease.epoch);
             self.expect(renewed.is_some() || grown, Invariant::I7, now, || {
                 format!("{:?} got epoch {:?} again", grant.shard, grant.epoch)
@@ -86,11 +86,16 @@ impl Oracle {
         }
     }
 
-    /// Whether a fence is that of the present owner.
-    pub(super) fn allows(&self, fence: &Fence, now: Timestamp) -> bool {
-        self.leases.get(&fence.shard).is_some_and(|lease| {
-            lease.holder == Some(fence.node) && lease.epoch == fence.epoch && lease.until > now
-        })
+    /// Whether a fence is that of the present owner, whose lease runs.
+    pub(super) fn allows_attempt(&self, fence: &Fence, now: Timestamp) -> bool {
+        self.allows_outcome(fence) && self.lease_of(fence.node, fence.shard, now).is_some()
+    }
+
+    /// Whether a fence is that of the last owner: until somebody takes the shard, it may say what became of attempts.
+    pub(super) fn allows_outcome(&self, fence: &Fence) -> bool {
+        self.leases
+            .get(&fence.shard)
+            .is_some_and(|lease| lease.holder == Some(fence.node) && lease.epoch == fence.epoch)
     }
 
     /// The lease a node has on a shard right now.

@@ -83,7 +83,7 @@ impl Oracle {
     /// The store wrote leases down, or not.
     pub(crate) fn claimed(&mut self, now: Timestamp, batch: &[Claim], granted: &[bool]) {
         for (claim, granted) in batch.iter().zip(granted) {
-            let rightful = self.allows(&claim.fence, now);
+            let rightful = self.allows_attempt(&claim.fence, now);
             let current = self.is_current(claim.delivery, claim.expected_attempts)
                 && self.is_newest(claim.delivery, claim.expected_revival);
             self.expect(!granted || (rightful && current), Invariant::I8, now, || {
@@ -122,7 +122,7 @@ impl Oracle {
     /// The store wrote outcomes down, or not.
     pub(crate) fn recorded(&mut self, now: Timestamp, batch: &[Record], answers: &[Recorded]) {
         for (record, answer) in batch.iter().zip(answers) {
-            let rightful = self.allows(&record.fence, now);
+            let rightful = self.allows_outcome(&record.fence);
             // What the receiver has counts, also when it was sent from an older copy.
             let current = self.is_current(record.delivery, record.expected_attempts)
                 && (record.step.state == DeliveryState::Delivered
