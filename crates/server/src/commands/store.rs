@@ -7,7 +7,7 @@ mod probe;
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// Copy a whole store into an empty one
-    Copy(copy::Args),
+    Copy(Box<copy::Args>),
     /// Try every statement on a database
     Probe(probe::Args),
 }

@@ -118,7 +118,7 @@ impl Source {
             }
             Side::Postgres(options) => {
                 let source = postgres::CopySource::open(&options).await;
-                Ok(Self::Postgres(source.map_err(|e| in_database(e, "source"))?))
+                Ok(Self::Postgres(source.map_err(|e| in_database(&e, "source"))?))
             }
         }
     }
@@ -135,7 +135,7 @@ impl Source {
         match self {
             Self::Sqlite(source, _) => Ok(source.is_at_rest()),
             Self::Postgres(source) => {
-                Ok(source.is_at_rest().await.map_err(|e| in_database(e, "source"))?)
+                Ok(source.is_at_rest().await.map_err(|e| in_database(&e, "source"))?)
             }
         }
     }
@@ -144,7 +144,7 @@ impl Source {
         match self {
             Self::Sqlite(source, _) => Ok(source.catalog().map_err(|e| in_files(e, "source"))?),
             Self::Postgres(source) => {
-                Ok(source.catalog().await.map_err(|e| in_database(e, "source"))?)
+                Ok(source.catalog().await.map_err(|e| in_database(&e, "source"))?)
             }
         }
     }
@@ -155,7 +155,7 @@ impl Source {
                 Ok(Box::new(source.reading().map_err(|e| in_files(e, "source"))?))
             }
             Self::Postgres(source) => {
-                Ok(Box::new(source.reading().await.map_err(|e| in_database(e, "source"))?))
+                Ok(Box::new(source.reading().await.map_err(|e| in_database(&e, "source"))?))
             }
         }
     }
@@ -230,7 +230,7 @@ async fn open_target(side: Side, source: &Source) -> anyhow::Result<Box<dyn Writ
                 Source::Sqlite(..) => None,
             };
             let target = postgres::CopyTarget::open(&options, &name, other).await;
-            Ok(Box::new(target.map_err(|e| in_database(e, "target"))?))
+            Ok(Box::new(target.map_err(|e| in_database(&e, "target"))?))
         }
     }
 }
@@ -364,10 +364,15 @@ fn in_files(error: sqlite::CopyError, side: &str) -> anyhow::Error {
     .into()
 }
 
-fn in_database(error: postgres::CopyError, side: &str) -> anyhow::Error {
+fn in_database(error: &postgres::CopyError, side: &str) -> anyhow::Error {
     use postgres::CopyError;
-    let message = format!("the {side} cannot be used: {}", chain(&error));
+    let message = format!("the {side} cannot be used: {}", chain(error));
     let failure = |code, hint: &str| Failure::new(code, message.clone()).hint(hint);
+    if let CopyError::Store(store) = error
+        && let Some(mismatch) = Mismatch::behind(store)
+    {
+        return failure(Code::Config, &mismatch.advice()).into();
+    }
     match error {
         CopyError::NoStore => failure(Code::Failure, "check the URL, and the schema"),
         CopyError::Unfinished => {
@@ -386,7 +391,7 @@ fn in_database(error: postgres::CopyError, side: &str) -> anyhow::Error {
             Code::Config,
             "start this version of Posthorn on it once, which brings the schema up to date",
         ),
-        CopyError::Store(ref e) if e.is_transient() => {
+        CopyError::Store(e) if e.is_transient() => {
             failure(Code::Unavailable, "start PostgreSQL, or correct the URL")
         }
         _ => failure(
