@@ -133,18 +133,6 @@ impl ModelStore {
         };
         Self { shared: Arc::new(shared), inbox }
     }
-
-    /// Another node's handle on the same contents.
-    pub fn peer(&self) -> Self {
-        let inbox = Arc::new(Inbox::default());
-        self.shared.listeners.lock().push(Arc::clone(&inbox));
-        Self { shared: Arc::clone(&self.shared), inbox }
-    }
-
-    /// Has something happen before each bite of a job, on all handles.
-    pub fn before_bites(&self, before: BeforeBite) {
-        *self.shared.before_bites.lock() = Some(before);
-    }
 }
 
 impl State {
