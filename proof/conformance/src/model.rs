@@ -5,6 +5,7 @@
 //! crashes around it. It is not a product: nothing survives the process.
 
 mod audit;
+mod away;
 mod catalog;
 mod checkers;
 mod deliveries;
@@ -27,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -47,7 +48,7 @@ use pages::{listed, page};
 use posthorn_store::{
     Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
     AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
-    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, Error, EventFilter, EventLine,
+    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, EventFilter, EventLine,
     EventTally, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, KeptAnswer, Listing,
     Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
     RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, SessionFilter, StateKind, Store,
@@ -131,31 +132,6 @@ impl ModelStore {
             away: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared), inbox }
-    }
-
-    /// Another node's handle on the same contents.
-    pub fn peer(&self) -> Self {
-        let inbox = Arc::new(Inbox::default());
-        self.shared.listeners.lock().push(Arc::clone(&inbox));
-        Self { shared: Arc::clone(&self.shared), inbox }
-    }
-
-    /// Makes leases, publishes, work and outcomes fail on all handles until it is called off, as while a database is
-    /// away.
-    pub fn set_away(&self, away: bool) {
-        self.shared.away.store(away, Ordering::Relaxed);
-    }
-
-    fn reach(&self) -> Result<()> {
-        match self.shared.away.load(Ordering::Relaxed) {
-            true => Err(Error::unavailable("reach the store", "it is away")),
-            false => Ok(()),
-        }
-    }
-
-    /// Has something happen before each bite of a job, on all handles.
-    pub fn before_bites(&self, before: BeforeBite) {
-        *self.shared.before_bites.lock() = Some(before);
     }
 }
 

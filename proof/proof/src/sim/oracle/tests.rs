@@ -332,8 +332,17 @@ fn late_writers_are_noticed() {
     let mut scene = Scene::new();
     let index = scene.request(10, 1, 1, 1, "payload 1");
     scene.answer(20, index, 200);
+    // Its lease has run out, and somebody else has the shard.
+    let shard = Shard::of(subscription());
+    scene.oracle.acquired(at(10_500), node(2), &[Grant { shard, epoch: Epoch(2) }], TTL);
     scene.record(11_000, 1, 1, (DeliveryState::Delivered, 0, 200));
     scene.check(&[Invariant::I8]);
+    // Until then it may say what became of its attempt.
+    let mut scene = Scene::new();
+    let index = scene.request(10, 1, 1, 1, "payload 1");
+    scene.answer(20, index, 200);
+    scene.record(11_000, 1, 1, (DeliveryState::Delivered, 0, 200));
+    scene.check(&[]);
 }
 
 #[test]
