@@ -123,7 +123,7 @@ fn fill(server: &Server, receiver: &Receiver) {
         "order.kept",
         r#"{"n": 12}"#,
         "--retention",
-        "90d",
+        "1d",
         "--ordering-key",
         "k9",
     ]);
@@ -202,7 +202,7 @@ fn a_store_moves_to_postgres_and_back_and_its_server_goes_on_with_what_waits() {
         assert!(optional || table["rows"].as_u64() > Some(0), "{table}");
     }
     for (place, said) in [("--data back", "is sound"), ("--data three", "is sound")] {
-        home.run(&format!("check store --set store.url= {place}")).exits(0).says(&[said]);
+        home.run(&format!("check store --set store.url=sqlite {place}")).exits(0).says(&[said]);
     }
 
     // The server goes on: exactly what waited arrives, in order.
@@ -245,7 +245,7 @@ fn a_store_moves_to_postgres_and_back_and_its_server_goes_on_with_what_waits() {
     server.stop();
 
     // And so does one on SQLite, with what waits there.
-    let data = format!("--set store.url= --data {}", home.path().join("three").display());
+    let data = format!("--set store.url=sqlite --data {}", home.path().join("three").display());
     std::fs::copy(home.data().join("seal.key"), home.path().join("three/seal.key"))
         .expect("copied");
     let before = receiver.count();

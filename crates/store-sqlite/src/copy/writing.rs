@@ -52,9 +52,7 @@ impl CopyTarget {
             }
         }
         let mut conn = connect(path)?;
-        migrate::migrate(&mut conn, &migrate::SCHEMA)?;
-        conn.execute_batch("pragma foreign_keys = off")
-            .map_err(OpenError::sqlite("configuring the connection"))?;
+        // Before anything else, so that one that is killed at any moment is known for what it is.
         if marked(&conn)?.is_none() {
             let mark = || -> rusqlite::Result<()> {
                 let change = conn.unchecked_transaction()?;
@@ -65,6 +63,9 @@ impl CopyTarget {
             };
             mark().map_err(OpenError::sqlite("marking the copy"))?;
         }
+        migrate::migrate(&mut conn, &migrate::SCHEMA)?;
+        conn.execute_batch("pragma foreign_keys = off")
+            .map_err(OpenError::sqlite("configuring the connection"))?;
         let conn = Arc::new(Mutex::new(conn));
         Ok(Self { path: path.to_owned(), conn, _lock: lock })
     }

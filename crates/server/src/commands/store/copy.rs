@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use posthorn_store::CatalogDelta;
 use posthorn_store::copy::{Progress, Reading, Report, Writing, bring};
+use posthorn_store::schema::Mismatch;
 use posthorn_store_postgres as postgres;
 use posthorn_store_sqlite as sqlite;
 use serde_json::json;
