@@ -51,7 +51,10 @@ fn an_event_type_keeps_what_there_is_room_for() {
         "featureFlags": ["beta"], "schemas": {"1": {"examples": [{"id": 7}]}, "x": {}},
     });
     let made = event_type(&thing).unwrap();
-    assert_eq!(codes(&made), ["schema", "feature_flag"]);
+    assert_eq!(codes(&made), ["schema"]);
+    assert_eq!(made.body["feature_flags"], json!(["beta"]));
+    let odd = event_type(&json!({"name": "a.b", "featureFlag": "with a blank"})).unwrap();
+    assert_eq!((codes(&odd), odd.body.get("feature_flags")), (vec!["feature_flag"], None));
     assert_eq!(made.body["examples"], json!([{"id": 7}]));
     assert_eq!((&made.body["group"], &made.body["archived"]), (&json!("g"), &json!(true)));
     assert!(!event_type_differs(&made.body, &made));
