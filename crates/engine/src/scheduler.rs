@@ -401,9 +401,16 @@ impl Scheduler {
         }
     }
 
-    /// Takes in a delivery that comes with the reply of the store that made it due.
+    /// Takes in a delivery that comes with the reply of the store that made it due. After a reply that took very long, as
+    /// when this process slept, the store is asked what became of it.
     fn hand_over(&mut self, work: Work, now: Timestamp) {
-        if !self.recent.has(&work.delivery) {
+        if !Recent::reaches_back_to(&work.delivery, now) {
+            let due = DueSubscription {
+                subscription: work.delivery.subscription,
+                due_at: work.delivery.due_at,
+            };
+            self.note_due(&[due]);
+        } else if !self.recent.has(&work.delivery) {
             self.insert(work, now);
         }
     }

@@ -28,7 +28,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -68,7 +67,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     listeners: Mutex<Vec<Arc<Inbox>>>,
     before_bites: Mutex<Option<BeforeBite>>,
-    away: AtomicBool,
+    reach: away::Reach,
 }
 
 /// What happens before a bite of a job is done. A test may note it, have it wait, or have it fail.
@@ -129,7 +128,7 @@ impl ModelStore {
             clock,
             listeners: Mutex::new(vec![Arc::clone(&inbox)]),
             before_bites: Mutex::default(),
-            away: AtomicBool::new(false),
+            reach: away::Reach::default(),
         };
         Self { shared: Arc::new(shared), inbox }
     }
@@ -230,8 +229,12 @@ impl Store for ModelStore {
 
     async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
         self.reach()?;
-        let mut state = self.shared.state.lock();
-        Ok(batch.into_iter().map(|new| state.accept_one(new)).collect())
+        let answers = {
+            let mut state = self.shared.state.lock();
+            batch.into_iter().map(|new| state.accept_one(new)).collect()
+        };
+        self.come_late().await;
+        Ok(answers)
     }
 
     async fn due_subscriptions(&self, shards: &[Shard]) -> Result<Vec<DueSubscription>> {

@@ -10,7 +10,7 @@ use posthorn_domain::{Delivery, DeliveryId, Span, Timestamp};
 
 use crate::catalog::Map;
 
-/// No reply of the store is later than this.
+/// How long is remembered. Replies of the store that are later are not believed.
 const REPLY_MAX: Span = Span::from_secs(60);
 
 /// Deliveries that were read, attempted and recorded within the last seconds.
@@ -26,7 +26,12 @@ impl Recent {
     /// tried before: whoever had to let another go first gets its turn later.
     pub(super) fn concerns(delivery: &Delivery, now: Timestamp) -> bool {
         let handed = delivery.spent() == 0 || delivery.lane.is_some();
-        handed && delivery.due_at.plus(REPLY_MAX) > now
+        handed && Self::reaches_back_to(delivery, now)
+    }
+
+    /// Whether an attempt of a delivery that is handed over now would still be known here.
+    pub(super) fn reaches_back_to(delivery: &Delivery, now: Timestamp) -> bool {
+        delivery.due_at.plus(REPLY_MAX) > now
     }
 
     pub(super) fn note(&mut self, delivery: &Delivery, now: Timestamp) {

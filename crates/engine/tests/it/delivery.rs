@@ -448,3 +448,26 @@ async fn events_without_the_key_of_their_lane_wait_for_nobody() {
     let named = |key: &str| Some(Lane::Key(LaneKey::new(key).expect("a key")));
     assert_eq!(lanes, [None, None, named("ada"), named("team/red"), named("team/red")]);
 }
+
+/// A commit is in the store long before its answer is here: the process slept, or the network held the answer up. By then the
+/// delivery was read, made and recorded, and nobody remembers it.
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_the_store_that_comes_very_late_repeats_nothing() {
+    let (house, engine) = House::open().await;
+    subscribe(&engine, "https://a/", json!({})).await;
+    house.store.set_late(Some(Duration::from_secs(90)));
+    let late = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.publish(TENANT, publish("1", None)).await }
+    });
+    rest(30).await;
+    assert_eq!(house.receivers.bodies("https://a/"), ["1"], "it was read from the store");
+    house.store.set_late(None);
+    rest(40).await;
+    engine.publish(TENANT, publish("2", None)).await.expect("accepted");
+    rest(30).await;
+    late.await.expect("it ends").expect("accepted");
+    rest(30).await;
+    assert_eq!(house.receivers.bodies("https://a/"), ["1", "2"]);
+    assert_eq!(house.counts().await.delivered, 2);
+}

@@ -1,21 +1,43 @@
-//! Handles on the model, and what tests do to all of them: it is away for a while, or something happens before a bite.
+//! Handles on the model, and what tests do to all of them: it is away for a while, answers late, or something happens
+//! before a bite.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use posthorn_store::{Error, Result};
 
 use super::{BeforeBite, Inbox, ModelStore};
+
+/// How well the store can be reached.
+#[derive(Default)]
+pub(super) struct Reach {
+    away: AtomicBool,
+    late: Mutex<Option<Duration>>,
+}
 
 impl ModelStore {
     /// Makes leases, publishes, work and outcomes fail on all handles until it is called off, as while a database is
     /// away.
     pub fn set_away(&self, away: bool) {
-        self.shared.away.store(away, Ordering::Relaxed);
+        self.shared.reach.away.store(away, Ordering::Relaxed);
+    }
+
+    /// Has publishers hear so much later of what was stored, on all handles.
+    pub fn set_late(&self, late: Option<Duration>) {
+        *self.shared.reach.late.lock() = late;
+    }
+
+    pub(super) async fn come_late(&self) {
+        let late = *self.shared.reach.late.lock();
+        if let Some(late) = late {
+            tokio::time::sleep(late).await;
+        }
     }
 
     pub(super) fn reach(&self) -> Result<()> {
-        match self.shared.away.load(Ordering::Relaxed) {
+        match self.shared.reach.away.load(Ordering::Relaxed) {
             true => Err(Error::unavailable("reach the store", "it is away")),
             false => Ok(()),
         }
