@@ -9,7 +9,8 @@
 //!
 //! When the store was away for longer than leases last, they have all run out, and whoever reaches it first would
 //! find everything free. Heartbeats renew such leases under their epochs, so each node has only to give the others
-//! the time for theirs: after an outage of its own it takes nothing for half a lease.
+//! the time for theirs: after an outage of its own it takes nothing for half a lease. Nor does one that starts and hears of
+//! several others that all fell silent.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -53,8 +54,9 @@ struct Mind {
     held: BTreeMap<Shard, Epoch>,
     /// Shards that are being given back, and the word that they are quiet.
     retiring: Option<(Vec<Grant>, oneshot::Receiver<()>)>,
-    /// When the last heartbeat was sent that was answered.
+    /// When the last heartbeat was sent that was answered, and whether one since then was not.
     answered: Option<Instant>,
+    failed: bool,
     /// Until when nothing is taken, because others may only just be coming back as well.
     patient: Option<Instant>,
 }
@@ -110,6 +112,7 @@ impl Membership {
             Err(e) => Err(e),
         };
         if let Err(e) = result {
+            mind.failed = true;
             ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "heartbeat").increment(1);
             warn!(error = %chain(&e), "leases could not be renewed");
         }
@@ -118,7 +121,7 @@ impl Membership {
     }
 
     async fn follow(&self, mind: &mut Mind, members: &Members, sent: Instant) -> Result<()> {
-        self.notice_outage(mind, sent);
+        self.notice_outage(mind, members, sent);
         // A node must not start anything on a catalog that is older than its sign of life says.
         if members.catalog > self.catalog.version() && !self.refresh_catalog().await {
             return Ok(());
@@ -140,12 +143,24 @@ impl Membership {
         Ok(())
     }
 
-    fn notice_outage(&self, mind: &mut Mind, sent: Instant) {
-        let half = self.options.lease / 2;
-        let silence = mind.answered.replace(sent).map(|last| sent.saturating_duration_since(last));
-        if let Some(silence) = silence.filter(|silence| *silence >= half) {
-            info!(?silence, "the store can be reached again");
-            mind.patient = Some(Instant::now() + half);
+    fn notice_outage(&self, mind: &mut Mind, members: &Members, sent: Instant) {
+        let lease = self.options.lease;
+        let failed = std::mem::take(&mut mind.failed);
+        let was_away = match mind.answered.replace(sent) {
+            // Answers that are only slow are no outage: whoever is dead must be replaced all the same.
+            Some(last) => {
+                let silence = sent.saturating_duration_since(last);
+                let away = silence >= if failed { lease / 2 } else { lease };
+                if away {
+                    info!(?silence, "the store can be reached again");
+                }
+                away
+            }
+            // One that is gone has died or was replaced by us. Several at once cannot reach the store either, or could not.
+            None => members.lost.len() > 1 && members.nodes.iter().all(|n| n.node == self.node),
+        };
+        if was_away {
+            mind.patient = Some(Instant::now() + lease / 2);
         }
     }
 

@@ -103,28 +103,25 @@ impl Leases {
         }
     }
 
-    /// Takes what is free; the epochs of newly taken shards must be stored by the caller.
+    /// Takes what is free; the epochs must be stored by the caller.
     pub(crate) fn acquire(
         &mut self,
         node: NodeId,
         shards: &[Shard],
         ttl: Duration,
         now: Instant,
-    ) -> Acquired {
-        let mut acquired = Acquired::default();
+    ) -> Vec<Grant> {
+        let mut grants = Vec::new();
         for shard in shards {
-            match self.owner(*shard) {
-                Some(owner) if owner == node => {}
-                Some(_) if self.holder(*shard, now).is_some() => continue,
-                _ => {
-                    self.epochs[usize::from(shard.number())] += 1;
-                    acquired.new.push(Grant { shard: *shard, epoch: self.epoch(*shard) });
-                }
+            if self.holder(*shard, now).is_some_and(|holder| holder != node) {
+                continue;
             }
+            // Also for its own: it asks only for what it does not know to be its own.
+            self.epochs[usize::from(shard.number())] += 1;
             self.held.insert(*shard, Lease { node, until: later(now, ttl) });
-            acquired.grants.push(Grant { shard: *shard, epoch: self.epoch(*shard) });
+            grants.push(Grant { shard: *shard, epoch: self.epoch(*shard) });
         }
-        acquired
+        grants
     }
 
     pub(crate) fn release(&mut self, node: NodeId, grants: &[Grant]) {
@@ -140,15 +137,6 @@ impl Leases {
         self.nodes.remove(&node);
         self.held.retain(|_, lease| lease.node != node);
     }
-}
-
-/// What [`Leases::acquire`] gave.
-#[derive(Default)]
-pub(crate) struct Acquired {
-    /// Everything the node now holds of what it asked for.
-    pub(crate) grants: Vec<Grant>,
-    /// Those with a new epoch.
-    pub(crate) new: Vec<Grant>,
 }
 
 /// Absurdly long times count as a year.

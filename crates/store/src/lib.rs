@@ -528,9 +528,9 @@ pub trait Store: Send + Sync + 'static {
     /// under its epoch, unless somebody else took the shard meanwhile.
     async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership>;
 
-    /// Takes those of `shards` that nobody holds or whose lease has run out. Each gets a new epoch.
-    /// A shard the node holds already is renewed and keeps its epoch, and so does one that it held last: a lease that
-    /// ran out and that nobody took is still its own.
+    /// Takes those of `shards` that nobody holds, or whose lease has run out, or that the node itself holds. Each gets a new
+    /// epoch: an epoch is one time of owning a shard, and who asks does not know of an earlier one. What it knows to be its own,
+    /// heartbeats renew.
     async fn acquire_shards(
         &self,
         node: NodeId,

@@ -19,8 +19,8 @@ use posthorn_domain::{
 
 use super::Fixture;
 use posthorn_store::{
-    Accepted, CatalogChange, Claim, Grant, NewDelivery, NewEvent, PendingAsk, Placed, Record,
-    Recorded, Store, Work,
+    Accepted, CatalogChange, Claim, Grant, Heartbeat, NewDelivery, NewEvent, PendingAsk, Placed,
+    Record, Recorded, Store, Work,
 };
 
 /// How long a setting holds its shards: longer than any case runs.
@@ -304,11 +304,20 @@ impl Setting {
         self
     }
 
+    /// Takes all shards. Those that another setting of the same node has already stay under their epochs.
     async fn hold(&mut self) {
-        let grants = self.store.acquire_shards(self.node, &all_shards(), LONG).await;
+        let beat =
+            Heartbeat { node: self.node, ttl: LONG, catalog: CatalogVersion(1), version: "0" };
+        let held = self.store.heartbeat(beat).await.expect("an answer").holders;
+        let own = held.iter().filter(|held| held.node == self.node);
+        let own = own.map(|held| Grant { shard: held.shard, epoch: held.epoch });
+        self.grants = own.map(|grant| (grant.shard, grant)).collect();
+        let mut rest = all_shards();
+        rest.retain(|shard| !self.grants.contains_key(shard));
+        let grants = self.store.acquire_shards(self.node, &rest, LONG).await;
         let grants = grants.expect("free shards are granted");
-        assert_eq!(grants.len(), usize::from(SHARD_COUNT), "nobody else holds a shard");
-        self.grants = grants.into_iter().map(|grant| (grant.shard, grant)).collect();
+        self.grants.extend(grants.into_iter().map(|grant| (grant.shard, grant)));
+        assert_eq!(self.grants.len(), usize::from(SHARD_COUNT), "nobody else holds a shard");
     }
 
     /// Another tenant.

@@ -334,7 +334,7 @@ macro_rules! conformance_suite {
             }
             membership {
                 free_shards_are_granted_once
-                own_shards_are_renewed_with_their_epoch
+                own_shards_are_given_again_under_a_greater_epoch
                 expired_lease_can_be_taken_over
                 heartbeat_renews_shards
                 an_expired_lease_that_nobody_took_keeps_its_epoch

@@ -596,7 +596,7 @@ impl Store for ModelStore {
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
         let catalog = state.catalog.version();
-        Ok(state.leases.heartbeat(beat, now, catalog))
+        Ok(self.looked(state.leases.heartbeat(beat, now, catalog)))
     }
 
     async fn acquire_shards(

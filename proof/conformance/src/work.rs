@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use posthorn_domain::{DeliveryId, DeliveryState, Epoch, Event, Shard, SubscriptionId, Timestamp};
+use posthorn_domain::{
+    CatalogVersion, DeliveryId, DeliveryState, Epoch, Event, Shard, SubscriptionId, Timestamp,
+};
 
 use super::Fixture;
 use super::builders::{
     LONG, SHORT, Setting, all_shards, at, dead_block, dead_skip, delivered, delivery, event,
     failed, node, whole,
 };
-use posthorn_store::{Claim, DueSubscription, NewEvent, PendingAsk};
+use posthorn_store::{Claim, DueSubscription, Heartbeat, NewEvent, PendingAsk};
 
 async fn publish_due(setting: &Setting, to: SubscriptionId, due: Timestamp) -> DeliveryId {
     let mut plan = delivery(to, None);
@@ -235,12 +237,15 @@ pub async fn claim_needs_a_lease_that_runs(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let subscription = setting.subscribe().await;
     let id = setting.publish_one(subscription).await;
-    let good = claim(&setting, subscription, id, 500);
+    let mut good = claim(&setting, subscription, id, 500);
     let shards = [good.fence.shard];
-    setting.store.acquire_shards(setting.node, &shards, SHORT).await.expect("acquire");
+    let grants = setting.store.acquire_shards(setting.node, &shards, SHORT).await.expect("acquire");
+    good.fence.epoch = grants[0].epoch;
     tokio::time::sleep(SHORT + Duration::from_millis(100)).await;
     assert_eq!(claims(&setting, vec![good]).await, [false]);
-    setting.store.acquire_shards(setting.node, &shards, LONG).await.expect("acquire");
+    let beat =
+        Heartbeat { node: setting.node, ttl: LONG, catalog: CatalogVersion(1), version: "0" };
+    setting.store.heartbeat(beat).await.expect("renewed");
     assert_eq!(claims(&setting, vec![good]).await, [true], "the same epoch, renewed");
 }
 

@@ -93,6 +93,62 @@ async fn an_outage_of_the_store_moves_no_shard_and_repeats_nothing() {
     }
 }
 
+/// One that starts after such an outage does not take from the others what is still theirs.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_starts_after_an_outage_leaves_the_others_their_shards() {
+    let house = House::new();
+    let lease = Options::default().lease.as_secs();
+    let nodes = [house.engine(1).await, house.engine(2).await, house.engine(3).await];
+    rest(30).await;
+    let before = house.holders().await;
+    house.store.set_away(true);
+    nodes[2].kill();
+    rest(lease + 1).await;
+    // The new one is there a moment before the others look again.
+    house.store.set_away(false);
+    let fourth = house.engine(4).await;
+    rest(2).await;
+    let others: Vec<_> = before.iter().filter(|held| held.node != nodes[2].node()).collect();
+    let kept: Vec<_> = house.holders().await;
+    assert!(!others.is_empty());
+    for held in others {
+        let now = kept.iter().find(|holder| holder.shard == held.shard);
+        assert_eq!(now, Some(held), "the same owner under the same epoch");
+    }
+    rest(3 * lease).await;
+    assert_eq!(house.holders().await.len(), 64, "what nobody had was taken in the end");
+    drop(fourth);
+}
+
+/// A node hears that it holds nothing although it does, and gets its shards back: what was under way belongs to a former time
+/// of owning them.
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_only_by_hearsay_comes_back_under_another_epoch() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    rest(5).await;
+    topic(&engine).await;
+    let patient = json!({"limits": {"total": "1m", "response": "1m"}, "lease": {"time": "2m"}});
+    subscribe(&engine, "https://a/", patient).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::from_secs(if nth == 0 { 30 } else { 0 }), answered(204))
+    });
+    let before = house.holders().await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    house.store.set_blind(true);
+    rest(4).await;
+    house.store.set_blind(false);
+    rest(60).await;
+    let after = house.holders().await;
+    assert_eq!(after.len(), 64);
+    assert!(before.iter().zip(&after).all(|(old, new)| new.epoch > old.epoch));
+    engine.publish(TENANT, publish("2", None)).await.expect("accepted");
+    rest(5).await;
+    assert_eq!(house.counts().await.delivered, 2, "everything goes on");
+    assert_eq!(engine.inspect().await.in_flight, 0);
+}
+
 /// Who died while the store was away is still replaced.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_did_not_come_back_after_an_outage_is_replaced() {

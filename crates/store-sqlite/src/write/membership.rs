@@ -20,12 +20,12 @@ pub(crate) fn acquire(
     shards: &[Shard],
     ttl: Duration,
 ) -> Result<Vec<Grant>, Failure> {
-    let acquired = writer.leases.acquire(node, shards, ttl, Instant::now());
+    let grants = writer.leases.acquire(node, shards, ttl, Instant::now());
     let mut store = writer
         .conn
         .prepare_cached("insert or replace into shard (number, epoch) values (?1, ?2)")?;
-    for grant in &acquired.new {
+    for grant in &grants {
         store.execute(params![grant.shard.number(), int(grant.epoch.0)])?;
     }
-    Ok(acquired.grants)
+    Ok(grants)
 }

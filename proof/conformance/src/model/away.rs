@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use posthorn_store::{Error, Result};
+use posthorn_store::{Error, Membership, Result};
 
 use super::{BeforeBite, Inbox, ModelStore};
 
@@ -15,6 +15,7 @@ use super::{BeforeBite, Inbox, ModelStore};
 pub(super) struct Reach {
     away: AtomicBool,
     late: Mutex<Option<Duration>>,
+    blind: AtomicBool,
 }
 
 impl ModelStore {
@@ -27,6 +28,18 @@ impl ModelStore {
     /// Has publishers hear so much later of what was stored, on all handles.
     pub fn set_late(&self, late: Option<Duration>) {
         *self.shared.reach.late.lock() = late;
+    }
+
+    /// Has heartbeats be answered as if all leases had run out between their renewal and the look at who holds what.
+    pub fn set_blind(&self, blind: bool) {
+        self.shared.reach.blind.store(blind, Ordering::Relaxed);
+    }
+
+    pub(super) fn looked(&self, mut members: Membership) -> Membership {
+        if self.shared.reach.blind.load(Ordering::Relaxed) {
+            members.holders.clear();
+        }
+        members
     }
 
     pub(super) async fn come_late(&self) {

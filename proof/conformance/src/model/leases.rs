@@ -91,11 +91,10 @@ impl Leases {
             if live && lease.holder.is_some_and(|holder| holder != node) {
                 continue;
             }
-            if lease.holder != Some(node) {
-                let step = u64::from(!crate::model::plant::active("same-epoch"));
-                lease.epoch = Epoch(lease.epoch.0 + step);
-                lease.holder = Some(node);
-            }
+            // Also for its own: it asks only for what it does not know to be its own.
+            let step = u64::from(!crate::model::plant::active("same-epoch"));
+            lease.epoch = Epoch(lease.epoch.0 + step);
+            lease.holder = Some(node);
             lease.until = now.plus(ttl.into());
             grants.push(Grant { shard: *shard, epoch: lease.epoch });
         }
