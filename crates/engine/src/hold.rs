@@ -40,6 +40,12 @@ impl Hold {
     }
 }
 
+/// What becomes of an attempt that somebody asks for meanwhile.
+pub(crate) fn refusal() -> AttemptOutcome {
+    let detail = "the server is on hold and sends nothing; `posthorn resume` goes on".to_owned();
+    AttemptOutcome::Failed { code: FailureCode::ConnectFailed, detail }
+}
+
 /// A way out that is shut while the hold lasts.
 pub(crate) struct HeldTransport {
     pub(crate) inner: Arc<dyn Transport>,
@@ -63,10 +69,7 @@ impl Transport for HeldTransport {
         if !self.hold.is_on() {
             return self.inner.send(request);
         }
-        let detail =
-            "the server is on hold and sends nothing; `posthorn resume` goes on".to_owned();
-        let outcome = AttemptOutcome::Failed { code: FailureCode::ConnectFailed, detail };
-        Box::pin(std::future::ready(outcome.into()))
+        Box::pin(std::future::ready(refusal().into()))
     }
 }
 

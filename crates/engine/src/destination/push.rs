@@ -37,6 +37,7 @@ use crate::attempt::{Context, Ended, Job, failed, is_overtaken};
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::hold;
 use crate::preview::RequestPreview;
 use crate::request::{AttemptLookup, EventLookup};
 use crate::subscriptions::SecretInput;
@@ -336,6 +337,10 @@ async fn put(around: &Context, job: &Job, target: &PushTarget) -> Ended {
     };
     if is_overtaken(around, job) {
         return Ended::Overtaken;
+    }
+    // Mailboxes are no way out to the network, and what lies in one is sent to its agent all the same.
+    if around.hold.is_on() {
+        return Ended::Outcome(hold::refusal());
     }
     around.log.before(job, &values);
     let total = policy.limits.total;

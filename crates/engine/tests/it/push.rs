@@ -1,5 +1,6 @@
 //! Deliveries to channels: the same record and history as for webhooks, whatever mailboxes do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{
@@ -7,7 +8,7 @@ use posthorn_domain::{
     PushEncoding, RedriveFilter, Span, SubscriptionStatus,
 };
 use posthorn_engine::{
-    DestinationInput, Engine, Error, PushInput, PushLimits, PushOutcome, PushRefusal,
+    DestinationInput, Engine, Error, Options, PushInput, PushLimits, PushOutcome, PushRefusal,
     SubscriptionChange,
 };
 use posthorn_sealing::web_push::ReceiverKeys;
@@ -15,7 +16,9 @@ use posthorn_store::Store;
 use serde_json::{Value, json};
 
 use crate::house::{TENANT, publish, rest};
-use crate::push_house::{endpoint, engine_of, envelope, house, keys_of, subscribe, to};
+use crate::push_house::{
+    endpoint, engine_of, engine_with, envelope, house, keys_of, subscribe, to,
+};
 
 fn unavailable() -> PushOutcome {
     PushOutcome::Unavailable("the store is away".to_owned())
@@ -358,4 +361,22 @@ async fn the_content_type_says_what_is_json() {
         assert_eq!(last.get("payload").is_some(), json, "{content_type} {payload}");
         assert_eq!(last.get("payload_base64").is_some(), !json, "{content_type} {payload}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_hold_nothing_reaches_a_mailbox() {
+    let (house, mailboxes, engine) = house().await;
+    let view = subscribe(&engine, to("https://push/a"), json!({})).await.expect("made");
+    engine.stop().await;
+    let options = Options { hold: true, ..Options::default() };
+    let vault = Arc::clone(&house.vault);
+    let engine = engine_with(&house, Some(&mailboxes), vault, 2, options).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    let tested = engine.test_subscription(TENANT, view.subscription.id).await.expect("answers");
+    assert!(format!("{tested:?}").contains("on hold"), "{tested:?}");
+    rest(60).await;
+    assert!(mailboxes.brought.lock().is_empty());
+    assert!(engine.resume().await.expect("resumes"));
+    rest(5).await;
+    assert_eq!(mailboxes.payloads(), [json!(1)]);
 }

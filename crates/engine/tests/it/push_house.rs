@@ -130,6 +130,16 @@ pub(crate) async fn engine_of(
     vault: Arc<Vault>,
     seed: u8,
 ) -> Engine {
+    engine_with(house, push, vault, seed, Options::default()).await
+}
+
+pub(crate) async fn engine_with(
+    house: &House,
+    push: Option<&Arc<Mailboxes>>,
+    vault: Arc<Vault>,
+    seed: u8,
+    options: Options,
+) -> Engine {
     let parts = Parts {
         store: Arc::new(house.store.peer()),
         transport: house.receivers.clone(),
@@ -138,7 +148,7 @@ pub(crate) async fn engine_of(
         clock: house.clock.clone(),
         seed: [seed; 32],
         tracer: None,
-        options: Options::default(),
+        options,
     };
     Engine::start(parts).await.expect("the engine starts")
 }

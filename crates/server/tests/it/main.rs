@@ -13,6 +13,7 @@ mod commands;
 mod configuration;
 mod console;
 mod console_browser;
+mod continuous_backup;
 mod documents;
 mod door;
 mod efgs;
