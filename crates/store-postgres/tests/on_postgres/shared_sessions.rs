@@ -12,7 +12,7 @@ use posthorn_store::schema::{Migration, Mismatch};
 use posthorn_store::{Error, Heartbeat, Store};
 use posthorn_store_postgres::{Options, PostgresStore};
 use posthorn_testkit::link::Link;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::fixture::{database, options, raw};
 
@@ -145,4 +145,28 @@ async fn without_the_connection_that_listens_nothing_begins() {
     };
     let error = PostgresStore::connect(options).await.err().expect("nobody is told");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+/// No setting of a session limits what a new connection begins with, and the server may fall silent just then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_does_not_get_ready_is_given_up() {
+    let url = ready().await;
+    let hasty = Options {
+        connect_timeout: Duration::from_secs(1),
+        statement_timeout: Duration::from_millis(500),
+        ..listening(&url)
+    };
+    let store = PostgresStore::connect(hasty).await.expect("a connection");
+    let client = raw(&url).await;
+    let lock = "begin; lock table migration in access exclusive mode";
+    client.batch_execute(lock).await.expect("a lock");
+    let cut = "select pg_terminate_backend(pid) from pg_stat_activity
+        where application_name = 'posthorn' and datname = current_database()";
+    client.execute(cut, &[]).await.expect("they are cut off");
+    let asked = timeout(Duration::from_secs(20), store.ping()).await;
+    let error = asked.expect("it ends").expect_err("no connection gets ready");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    client.batch_execute("rollback").await.expect("let go");
+    let asked = timeout(Duration::from_secs(20), store.ping()).await;
+    asked.expect("it ends").expect("an answer");
 }
