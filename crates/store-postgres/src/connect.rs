@@ -5,8 +5,12 @@
 //! that did last, and the next is not kept waiting by one that is silent: a machine that is cut off or frozen refuses
 //! nothing. A standby refuses writes and is passed over.
 //!
-//! When connections begin to end on another server than before, those that were made earlier are given up as they
-//! come back to the pool: the server that they belong to may still be there, with a past of its own.
+//! When connections begin to end on another server than before, those that were made earlier are given up: the server
+//! that they belong to may still be there, with a past of its own, or be silent for ever. Those at rest are not handed out any
+//! more, and whoever waits for an answer on one waits no longer ([`Connector::heard`]).
+//!
+//! A frozen machine says nothing on any connection. So when the patience with one is at its end, nobody else starts on one
+//! that was made before: a new one shows who answers.
 //!
 //! # Why notices are read
 //! A commit that waits for a standby can be told to wait no longer. It is then kept on the one server only, and the
@@ -25,8 +29,9 @@ use futures_util::StreamExt;
 use futures_util::future::poll_fn;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -58,8 +63,21 @@ pub(crate) struct Connector {
 struct Place {
     /// The server that took the last connection.
     server: AtomicUsize,
-    /// When connections began to end there.
+    /// Connections from before are of no use: then they began to end there, or one of them was silent for too long.
     since: Mutex<Option<Instant>>,
+    /// When connections last began to end on another server than before.
+    moved: watch::Sender<Option<Instant>>,
+}
+
+/// Why an answer is not waited for any longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Silence {
+    /// There was enough time for it.
+    #[error("no answer in time")]
+    Late,
+    /// It would come from a server that is not the one any more.
+    #[error("the database is on another server now")]
+    Moved,
 }
 
 type Connected = Result<(Client, PgConnection), Error>;
@@ -126,18 +144,44 @@ impl Connector {
         let mut since = self.place.since.lock();
         let before = self.place.server.swap(index, Ordering::Relaxed);
         if before != index || since.is_none() {
+            let now = Instant::now();
             if since.is_some() {
                 info!(server = %name(&self.servers[index]), "the database is on another server now");
                 metrics::moved();
+                self.place.moved.send_replace(Some(now));
             }
-            *since = Some(Instant::now());
+            *since = Some(now);
         }
     }
 
-    /// Whether a connection that was made then is on a server that is not the one any more.
+    /// Whether a connection that was made then is on a server that is not the one any more, or may be.
     pub(crate) fn is_outdated(&self, made: std::time::Instant) -> bool {
-        self.count() > 1 && self.place.since.lock().is_some_and(|since| made < since.into_std())
+        is_before(made, *self.place.since.lock())
     }
+
+    /// What becomes of work on a connection that was made then, when it is heard of in time. Otherwise the connection is
+    /// of no more use.
+    pub(crate) async fn heard<T>(
+        &self,
+        made: std::time::Instant,
+        patience: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Silence> {
+        let mut moved = self.place.moved.subscribe();
+        tokio::select! {
+            biased;
+            done = timeout(patience, work) => done.map_err(|_| {
+                *self.place.since.lock() = Some(Instant::now());
+                Silence::Late
+            }),
+            // It cannot fail: the sender is ours.
+            _ = moved.wait_for(|moved| is_before(made, *moved)) => Err(Silence::Moved),
+        }
+    }
+}
+
+fn is_before(made: std::time::Instant, moment: Option<Instant>) -> bool {
+    moment.is_some_and(|moment| made < moment.into_std())
 }
 
 /// For the pool.

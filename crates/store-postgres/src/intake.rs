@@ -14,7 +14,7 @@ use posthorn_store::{Accepted, NewEvent, Placed, Result};
 use tokio_postgres::Row;
 
 use crate::codec::{PARKED, Reader, Uid, due, json, text};
-use crate::failure::{Corrupt, Outcome};
+use crate::failure::{Corrupt, Failure, Outcome};
 use crate::log::kinds;
 use crate::session::{Operation, Param, Session, execute, pipeline, query, step};
 use crate::{lock, metrics, sql};
@@ -35,7 +35,8 @@ pub(crate) async fn accept(session: &Session, batch: Vec<NewEvent>) -> Result<Ve
             Box::pin(async move {
                 let replies = accept_or_repeat(client, &batch).await?;
                 if replies.iter().any(|reply| matches!(reply, Accepted::Duplicate { .. })) {
-                    settle(client).await?;
+                    // What came with it in the same batch is stored by now.
+                    settle(client).await.map_err(Failure::after_a_commit)?;
                 }
                 Ok(replies)
             })

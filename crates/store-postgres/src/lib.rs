@@ -85,7 +85,7 @@ use posthorn_store::schema::Schema;
 use posthorn_store::{
     Accepted, Advanced, Along, AnswerClaim, AnswerClaimed, AnswerKey, AttemptFilter, AttemptLine,
     AttemptMade, AuditFilter, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts,
-    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, EventFilter, EventLine,
+    DeliveryFilter, DueSubscription, EndSessions, Ending, Entered, Error, EventFilter, EventLine,
     EventTally, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, KeptAnswer, Listing,
     Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
     RedrivePage, Result, Rollups, Series, SeriesAsk, SessionFilter, Store, Sums, SumsAsk, Swept,
@@ -105,7 +105,7 @@ use connect::Connector;
 use prune::Pruner;
 use server::Pooling;
 use session::Session;
-use wake::Wake;
+use wake::{Door, Wake};
 
 /// How often partitions for the next days are looked after.
 const UPKEEP: Duration = Duration::from_secs(3600);
@@ -143,9 +143,17 @@ impl PostgresStore {
         migrate::run(&session, &options, pooling, schema).await?;
         copy::check_complete(&session).await?;
         partition::ensure(&session).await?;
-        // Through a pooler that shares sessions, only the one that listens lasts.
-        let gate = (pooling == Pooling::Transaction).then(|| options.gate(schema.known()));
-        let wake = Wake::start(&options, options.listening(connector)?, gate);
+        // Through a pooler that shares sessions, only the one that listens lasts, and nothing is done before it has the gate.
+        let door = (pooling == Pooling::Transaction).then(|| Door {
+            enter: options.gate(schema.known()),
+            known: schema.known(),
+            session: session.clone(),
+        });
+        let guarded = door.is_some();
+        let (wake, begun) = Wake::start(&options, options.listening(connector)?, door);
+        if guarded {
+            begun.await.map_err(|gone| Error::unavailable("listen to other nodes", gone))??;
+        }
         let upkeep = Mutex::new(Instant::now() + UPKEEP);
         Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
     }

@@ -5,10 +5,14 @@
 //! checksum, so that a changed file is noticed instead of being believed, and with the version that programs must
 //! know from then on (`posthorn_store::schema` has the rule).
 //!
-//! Migrations that others may go on beside are applied under traffic. One waits for a lock no longer than [`LOCK_WAIT`],
-//! because everybody behind it waits as well, then lets go of everything and tries again. The other kind is applied while nobody
-//! else is at work (`gate`), and may take its time.
+//! Migrations that others may go on beside are applied under traffic. One waits for each lock no longer than [`LOCK_WAIT`],
+//! and for a statement with all its locks no longer than [`STATEMENT_WAIT`], because everybody behind it waits as well; then it
+//! lets go of everything and tries again. The other kind is applied while nobody
+//! else is at work (`gate`), and may take its time. Those who start meanwhile read what was applied before, and then wait
+//! for the lock.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::Object;
@@ -66,7 +70,7 @@ const MIGRATE: Operation =
 /// What a migration may take: one that rewrites a long history is not half done.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// For a lock, when others are at work.
+/// For each lock, when others are at work.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// For a statement, when others are at work: what only adds takes no time.
 const STATEMENT_WAIT: Duration = Duration::from_secs(30);
@@ -85,15 +89,23 @@ pub(crate) async fn run(
     let mut tries = 1;
     loop {
         let (place, schema) = (options.schema.clone(), schema.clone());
+        let hurried = Arc::new(AtomicBool::new(false));
+        let hurries = Arc::clone(&hurried);
         let migrated = session
             .run(MIGRATE, move |client| {
                 let (place, schema) = (place.clone(), schema.clone());
-                Box::pin(async move { migrate(client, place.as_deref(), pooling, &schema).await })
+                let hurries = Arc::clone(&hurries);
+                Box::pin(async move {
+                    migrate(client, place.as_deref(), pooling, &schema, &hurries).await
+                })
             })
             .await;
         match migrated {
+            // Without a limit it was somebody who ended it, and means it.
             Err(Error::Unavailable { source: Some(source), .. })
-                if is_lock_wait(&*source) && tries < LOCK_TRIES =>
+                if hurried.load(Ordering::Relaxed)
+                    && took_too_long(&*source)
+                    && tries < LOCK_TRIES =>
             {
                 info!(tries, "A table that the new schema changes is in use; trying again");
                 tries += 1;
@@ -104,10 +116,11 @@ pub(crate) async fn run(
     }
 }
 
-/// Whether somebody held a lock for too long.
-fn is_lock_wait(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+/// Whether somebody held a lock for too long, or several did one after the other.
+fn took_too_long(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
     let error = error.downcast_ref::<tokio_postgres::Error>();
-    error.and_then(tokio_postgres::Error::code) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    let state = error.and_then(tokio_postgres::Error::code);
+    matches!(state, Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::QUERY_CANCELED))
 }
 
 /// The version that a schema has, 0 for none, and the newest that this program knows. Fails when they do not fit.
@@ -122,6 +135,7 @@ async fn migrate(
     place: Option<&str>,
     pooling: Pooling,
     schema: &Schema,
+    hurries: &AtomicBool,
 ) -> Outcome<()> {
     begin(client).await?;
     allow_slow(client).await?;
@@ -157,15 +171,9 @@ async fn migrate(
         let text =
             format!("set local lock_timeout = {lock}; set local statement_timeout = {statement}");
         batch(client, &text).await?;
+        hurries.store(true, Ordering::Relaxed);
     }
-    batch(
-        client,
-        "create table if not exists migration (version integer primary key, \
-         checksum text not null, applied_at timestamptz not null default clock_timestamp()); \
-         alter table migration add column if not exists least integer, \
-         add column if not exists program text",
-    )
-    .await?;
+    remember(client).await?;
     for missing in &missing {
         let version = i32::try_from(missing.version).unwrap_or(i32::MAX);
         let least = i32::try_from(missing.least).unwrap_or(i32::MAX);
@@ -179,6 +187,29 @@ async fn migrate(
             .await?;
     }
     commit(client).await
+}
+
+/// Makes the table of migrations as this program writes it. It is changed only where it must be: the lock would last until the
+/// end of the migration, and whoever connects reads that table.
+async fn remember(client: &Object) -> Outcome<()> {
+    batch(
+        client,
+        "create table if not exists migration (version integer primary key, \
+         checksum text not null, applied_at timestamptz not null default clock_timestamp())",
+    )
+    .await?;
+    let text = "select count(*) from pg_attribute where attrelid = to_regclass('migration') \
+                and not attisdropped and attname in ('least', 'program')";
+    let there: i64 = client.query_one(text, &[]).await?.try_get(0)?;
+    if there < 2 {
+        batch(
+            client,
+            "alter table migration add column if not exists least integer, \
+             add column if not exists program text",
+        )
+        .await?;
+    }
+    Ok(())
 }
 
 /// The versions that the database has. Only reads. Programs of before did not write all columns.
@@ -218,6 +249,10 @@ mod tests {
     const ADDS: [&str; 4] =
         ["create table ", "create sequence ", "create index ", "create unique index "];
 
+    /// What a new column may not have: it checks or computes something for every row that is there, or builds an index.
+    const NOT_FREE: [&str; 6] =
+        [" unique ", " primary ", " references ", " generated ", " check ", " constraint "];
+
     fn statements(text: &str) -> Vec<String> {
         let code = text.lines().map(|line| line.split("--").next().unwrap_or(""));
         let code = code.collect::<Vec<_>>().join(" ");
@@ -238,16 +273,31 @@ mod tests {
                 part.starts_with("create index ") || part.starts_with("create unique index ");
             let on = part.split(" on ").nth(1).and_then(|rest| rest.split([' ', '(']).next());
             let bad = if let Some(rest) = part.strip_prefix("alter table ") {
-                let adds = rest.split(',').all(|change| change.contains("add column "));
-                !adds || (rest.contains("not null") && !rest.contains("default"))
+                rest.split(',').any(is_more_than_a_column)
             } else if index {
                 // It would keep writers out for as long as it takes to read the table.
                 on.is_none_or(|table| !made.contains(&table))
             } else {
-                !ADDS.iter().any(|start| part.starts_with(start))
+                // Somebody who does not know of it could not remove what it refers to.
+                let refers = part.split(" references ").skip(1).any(|rest| {
+                    let table = rest.split([' ', '(', ',', ')']).next();
+                    table.is_none_or(|table| !made.contains(&table))
+                });
+                refers || !ADDS.iter().any(|start| part.starts_with(start))
             };
             bad.then(|| part.clone())
         })
+    }
+
+    /// A change of a table that does more than add a column which is empty, or has the same value in every row.
+    fn is_more_than_a_column(change: &str) -> bool {
+        let change = format!("{} ", change.replace('(', " ("));
+        let default = change.split(" default ").nth(1);
+        !change.contains("add column ")
+            || NOT_FREE.iter().any(|word| change.contains(word))
+            || (change.contains(" not null") && default.is_none())
+            // A function may give every row a value of its own, and then the table is written anew.
+            || default.is_some_and(|value| value.contains('('))
     }
 
     #[test]
@@ -259,6 +309,7 @@ mod tests {
         }
         for good in [
             "create table a (x int); create index a_x on a (x); -- why\n",
+            "create table a (x int primary key); create table b (x int references a (x) check (x > 0))",
             "alter table event add column x bigint;\nalter table event\n add column y int not null default 0",
         ] {
             assert_eq!(objection(good), None, "{good}");
@@ -269,6 +320,15 @@ mod tests {
             "alter table event drop column key",
             "alter table event add column x bigint not null",
             "update event set key = null",
+            "alter table event add column x bigint unique",
+            "alter table event add column x bigint primary key",
+            "alter table event add column x bigint references tenant (id)",
+            "alter table event add column x bigint generated always as (1) stored",
+            "alter table event add column x bigint check (x > 0)",
+            "alter table event add column x bigint constraint positive check (x > 0)",
+            "alter table event add column x uuid default gen_random_uuid()",
+            "alter table event add column x bigint not null default 0, add column y bigint not null",
+            "create table a (x bigint references tenant (id))",
         ] {
             assert_eq!(objection(bad).as_deref(), Some(bad));
         }

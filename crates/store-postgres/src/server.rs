@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use posthorn_store::{Error, Result};
 use tokio::time::timeout;
+use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::{Client, SimpleQueryMessage};
 use tracing::warn;
 
@@ -33,6 +34,9 @@ const STRANGERS: [(&str, &str); 3] =
 /// How often two sessions are mixed before they are believed to be two.
 const MIXES: u32 = 4;
 const CONTEXT: &str = "use the database";
+
+/// Values of `synchronous_commit` with which an answer to a commit is no promise: of those, `local` does not wait for a standby.
+const DOES_NOT_WAIT: [&str; 2] = ["off", "local"];
 
 /// How connections relate to sessions of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +88,17 @@ fn failed(error: tokio_postgres::Error) -> Error {
 
 /// The first column of the first row. Prepares nothing, which not every pooler would survive.
 pub(crate) async fn ask(client: &Client, text: &str) -> Result<String> {
+    Ok(ask_all(client, text).await?.into_iter().next().unwrap_or_default())
+}
+
+/// The first column of all rows.
+async fn ask_all(client: &Client, text: &str) -> Result<Vec<String>> {
     let answer = client.simple_query(text).await.map_err(failed)?;
-    let cell = answer.iter().find_map(|message| match message {
+    let cells = answer.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
         _ => None,
     });
-    Ok(cell.unwrap_or_default())
+    Ok(cells.collect())
 }
 
 /// What the server calls itself, when it is new enough and PostgreSQL.
@@ -119,12 +128,18 @@ fn refuse_stranger(name: &str) -> Result<()> {
 }
 
 async fn check_durability(client: &Client) -> Result<()> {
-    // A role may be told to commit without waiting; sessions overrule that, where they may.
-    let set = "set synchronous_commit = on; show synchronous_commit";
-    let local = ask(client, "show synchronous_commit").await?;
-    if matches!(local.as_str(), "off" | "local") && ask(client, set).await? != "on" {
-        let text = "synchronous_commit is off and cannot be set to on for this session";
-        return Err(Error::fatal(CONTEXT, text));
+    // A role may be told to commit without waiting; sessions overrule that, where they may. It is tried for one
+    // transaction only: a session that a pooler shares would stay changed, and hide what the role says.
+    let waits = |value: &str| !DOES_NOT_WAIT.contains(&value);
+    if !waits(&ask(client, "show synchronous_commit").await?) {
+        begin(client).await?;
+        let set = "set local synchronous_commit = on; show synchronous_commit";
+        let overruled = ask(client, set).await;
+        end(client).await?;
+        if !waits(&overruled?) {
+            let text = "synchronous_commit is off and cannot be set to on for this session";
+            return Err(Error::fatal(CONTEXT, text));
+        }
     }
     if ask(client, "show fsync").await? == "off" {
         warn!("The database runs with fsync = off: what it acknowledges can be lost in a crash");
@@ -195,6 +210,12 @@ async fn check_pooler(one: &Client, two: &Client, options: &Options) -> Result<P
             missing.push(format!("alter role CURRENT_ROLE set {name} = '{wanted}';"));
         }
     }
+    // What the session began with as well: somebody who shares it may have set something else.
+    let text = "select current_setting('synchronous_commit') union all \
+                select reset_val from pg_settings where name = 'synchronous_commit'";
+    if ask_all(one, text).await?.iter().any(|value| DOES_NOT_WAIT.contains(&value.as_str())) {
+        missing.push("alter role CURRENT_ROLE set synchronous_commit = 'on';".to_owned());
+    }
     if let Some(schema) = &options.schema {
         let shown = ask(one, "show search_path").await?;
         if shown.trim_matches('"') != schema {
@@ -211,11 +232,16 @@ async fn check_pooler(one: &Client, two: &Client, options: &Options) -> Result<P
     Ok(Pooling::Transaction)
 }
 
-/// Whether a statement that was prepared on one session can be used on another.
+/// Whether a statement that was prepared on one session can be used on another. An answer of the database that says no is
+/// a no, also when it refuses to prepare one: a pooler that forgets them leaves them behind, and there is one of that name.
 async fn keeps_statements(one: &Client, two: &Client) -> Result<bool> {
     let home = begin(one).await?;
-    let statement = one.prepare("select 1").await.map_err(failed)?;
+    let prepared = one.prepare("select 1").await;
     end(one).await?;
+    let statement = match prepared {
+        Ok(statement) => statement,
+        Err(error) => return no_or_outage(error),
+    };
     for _ in 0..MIXES {
         // Whoever serves this one is not there for the other.
         begin(two).await?;
@@ -224,12 +250,21 @@ async fn keeps_statements(one: &Client, two: &Client) -> Result<bool> {
         end(one).await?;
         end(two).await?;
         match used {
-            Err(_) => return Ok(false),
+            Err(error) => return no_or_outage(error),
             Ok(_) if other != home => return Ok(true),
             Ok(_) => {}
         }
     }
     Ok(true)
+}
+
+/// What the database itself said is a no; that it said nothing, or that it is gone, is an outage.
+fn no_or_outage(error: tokio_postgres::Error) -> Result<bool> {
+    let severity = error.as_db_error().map(DbError::parsed_severity);
+    match severity {
+        None | Some(Some(Severity::Fatal | Severity::Panic)) => Err(failed(error)),
+        Some(_) => Ok(false),
+    }
 }
 
 /// How long somebody who only wants to know waits for a connection.

@@ -23,11 +23,11 @@ use futures_util::future::{join_all, join3};
 use parking_lot::Mutex;
 use posthorn_store::schema::Mismatch;
 use posthorn_store::{Error, Result};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row, Statement};
 
-use crate::connect::Connector;
+use crate::connect::{Connector, Silence};
 use crate::failure::{Failure, Outcome};
 use crate::migrate::SCHEMA;
 use crate::options::Options;
@@ -82,6 +82,7 @@ pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 #[derive(Clone)]
 pub(crate) struct Session {
     pool: Pool,
+    connector: Connector,
     answer_timeout: Duration,
     /// Why a new connection was given up: a newer program has changed the schema meanwhile.
     misfit: Arc<Mutex<Option<Mismatch>>>,
@@ -114,22 +115,30 @@ impl Session {
         };
         let misfit = Arc::new(Mutex::new(None));
         let found = Arc::clone(&misfit);
-        let hook = Hook::async_fn(move |client, _| {
-            let (setup, found) = (setup.clone(), Arc::clone(&found));
+        // The pool sets no limit for this, and a server may freeze between letting somebody in and answering.
+        let patience = options.connect_timeout + options.answer_timeout();
+        let place = connector.clone();
+        let hook = Hook::async_fn(move |client, metrics| {
+            let (setup, found, place) = (setup.clone(), Arc::clone(&found), place.clone());
+            let made = metrics.created;
             Box::pin(async move {
-                client.batch_execute(&setup).await.map_err(HookError::Backend)?;
-                let looked = gate::look(client, known).await.map_err(HookError::Backend)?;
-                looked.map_err(|mismatch| {
+                let begun = async {
+                    client.batch_execute(&setup).await?;
+                    gate::look(client, known).await
+                };
+                let looked = place.heard(made, patience, begun).await;
+                let looked = looked.map_err(|silence| HookError::message(silence.to_string()))?;
+                looked.map_err(HookError::Backend)?.map_err(|mismatch| {
                     let text = mismatch.to_string();
                     *found.lock() = Some(mismatch);
                     HookError::message(text)
                 })
             })
         });
-        let place = connector;
+        let place = connector.clone();
         let on_the_same_server =
             Hook::sync_fn(move |_, metrics| match place.is_outdated(metrics.created) {
-                true => Err(HookError::message("the database is on another server now")),
+                true => Err(HookError::message("its server may not be the one any more")),
                 false => Ok(()),
             });
         let pool = Pool::builder(manager)
@@ -143,7 +152,7 @@ impl Session {
             .build()
             .map_err(|e| Error::fatal("set up the connection pool", e))?;
         let answer_timeout = options.answer_timeout();
-        Ok(Self { pool, answer_timeout, misfit, skew: Arc::default() })
+        Ok(Self { pool, connector, answer_timeout, misfit, skew: Arc::default() })
     }
 
     /// A connection for whoever looks after it alone. It must not go back to the pool in the middle of a transaction.
@@ -154,6 +163,16 @@ impl Session {
     /// Closes all connections, as they are put back.
     pub(crate) fn close(&self) {
         self.pool.close();
+    }
+
+    /// Closes all connections for good: a newer program has changed the schema. All calls say so from now on.
+    pub(crate) fn leave(&self, mismatch: Mismatch) {
+        *self.misfit.lock() = Some(mismatch);
+        self.close();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.pool.is_closed()
     }
 
     /// Runs `work` to its end, whatever becomes of the caller.
@@ -194,44 +213,49 @@ impl Session {
         loop {
             let client =
                 self.pool.get().await.map_err(|e| self.no_connection(e, operation.context))?;
-            let failure = match timeout(patience, work(&client)).await {
+            let made = Object::metrics(&client).created;
+            // A pooled connection may have died long ago; a question can simply be asked again.
+            let may_ask_again = !operation.writes && tries == 1;
+            let (error, repeat) = match self.connector.heard(made, patience, work(&client)).await {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(failure)) => failure,
-                Err(elapsed) => {
+                Ok(Err(failure)) => {
+                    let lost = failure.connection_is_lost();
+                    self.put_back(client, lost).await;
+                    let repeat = failure.wants_repeat() || (lost && may_ask_again);
+                    (failure.into_error(operation.context), repeat)
+                }
+                Err(silence) => {
                     drop(Object::take(client));
-                    return Err(in_the_dark(operation, elapsed));
+                    let repeat = matches!(silence, Silence::Moved) && may_ask_again;
+                    (in_the_dark(operation, silence), repeat)
                 }
             };
-            let lost = failure.connection_is_lost();
-            self.put_back(client, lost).await;
-            // A pooled connection may have died long ago; a question can simply be asked again.
-            let ask_again = lost && !operation.writes && tries == 1;
-            if (failure.wants_repeat() || ask_again) && tries < TRIES_MAX {
-                metrics::repeat(operation.name);
-                sleep(REPEAT_PAUSE * tries).await;
-                tries += 1;
-                continue;
+            if !repeat || tries >= TRIES_MAX {
+                return Err(error);
             }
-            return Err(failure.into_error(operation.context));
+            metrics::repeat(operation.name);
+            sleep(REPEAT_PAUSE * tries).await;
+            tries += 1;
         }
     }
 
     fn no_connection(&self, error: PoolError, context: &'static str) -> Error {
         match (&error, self.misfit.lock().clone()) {
-            (PoolError::PostCreateHook(HookError::Message(_)), Some(mismatch)) => {
-                Error::fatal("use the database", mismatch)
-            }
+            (
+                PoolError::PostCreateHook(HookError::Message(_)) | PoolError::Closed,
+                Some(mismatch),
+            ) => Error::fatal("use the database", mismatch),
             _ => Failure::NoConnection(error).into_error(context),
         }
     }
 
     /// After a failure: back to the pool outside of any transaction, or closed.
     async fn put_back(&self, client: Object, lost: bool) {
-        let rolled_back = !lost
-            && matches!(
-                timeout(self.answer_timeout, client.batch_execute("rollback")).await,
-                Ok(Ok(()))
-            );
+        let made = Object::metrics(&client).created;
+        let rolled_back = !lost && {
+            let rollback = client.batch_execute("rollback");
+            matches!(self.connector.heard(made, self.answer_timeout, rollback).await, Ok(Ok(())))
+        };
         if !rolled_back {
             drop(Object::take(client));
         }

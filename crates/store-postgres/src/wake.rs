@@ -7,6 +7,10 @@
 //! once in [`PAUSE`]. A node knows its own hints by the process id of that connection's backend and
 //! ignores them.
 //!
+//! Through a pooler that shares sessions, this is the only connection that lasts, so it has the gate for all of them
+//! ([`Door`]). While it is lost, nobody is told of this program. When it comes back, it looks whether the schema is still one to
+//! work with, as every connection does elsewhere.
+//!
 //! # Invariants
 //! Nothing here is ever waited for by a writer, and nothing depends on a hint arriving. When the
 //! connection is lost it is made again, with growing pauses, and everything is hinted at once,
@@ -19,15 +23,18 @@ use std::time::Duration;
 use futures_util::future::poll_fn;
 use parking_lot::Mutex;
 use posthorn_domain::Shard;
-use tokio::sync::Notify;
+use posthorn_store::schema::Mismatch;
+use posthorn_store::{Error, Result};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client, Statement};
 use tracing::debug;
 
 use crate::connect::{Connector, PgConnection};
-use crate::lock;
 use crate::options::Options;
+use crate::session::Session;
+use crate::{gate, lock};
 
 /// Between two notifications of one node.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -84,6 +91,19 @@ impl HintBox {
     }
 }
 
+/// What tells others of this program, where no other connection can.
+pub(crate) struct Door {
+    /// The statement that takes the gate.
+    pub(crate) enter: String,
+    /// The newest schema version that this program knows.
+    pub(crate) known: u32,
+    /// What is closed when a newer program has changed the schema.
+    pub(crate) session: Session,
+}
+
+/// What became of the first try to listen.
+pub(crate) type Begun = oneshot::Receiver<Result<()>>;
+
 /// This node's end of the hints. The task ends with it.
 pub(crate) struct Wake {
     outbox: Arc<HintBox>,
@@ -98,8 +118,13 @@ impl Drop for Wake {
 }
 
 impl Wake {
-    /// `gate` is what tells others of this program, where no other connection can.
-    pub(crate) fn start(options: &Options, connector: Connector, gate: Option<String>) -> Self {
+    /// Nobody else needs to wait for the first try; without it, it is tried again.
+    pub(crate) fn start(
+        options: &Options,
+        connector: Connector,
+        door: Option<Door>,
+    ) -> (Self, Begun) {
+        let (tell, begun) = oneshot::channel();
         let (outbox, inbox) = (Arc::new(HintBox::default()), Arc::new(HintBox::default()));
         let line = Line {
             outbox: Arc::clone(&outbox),
@@ -107,9 +132,10 @@ impl Wake {
             channel: channel(options.schema.as_deref()),
             connect_timeout: options.connect_timeout,
             connector,
-            gate,
+            door,
+            begun: Some(tell),
         };
-        Self { outbox, inbox, task: tokio::spawn(line.run()) }
+        (Self { outbox, inbox, task: tokio::spawn(line.run()) }, begun)
     }
 
     /// Gathers a hint; it leaves within [`PAUSE`].
@@ -151,11 +177,13 @@ struct Line {
     channel: String,
     connect_timeout: Duration,
     connector: Connector,
-    gate: Option<String>,
+    door: Option<Door>,
+    /// Whoever waits for the first try, until it is over.
+    begun: Option<oneshot::Sender<Result<()>>>,
 }
 
 impl Line {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut pause = RECONNECT_FIRST;
         let mut first = true;
         loop {
@@ -164,21 +192,40 @@ impl Line {
                     let lost = self.serve(client, connection, first).await;
                     debug!(error = ?lost, "The connection for notifications was lost; \
                                                  polling instead");
+                    match lost {
+                        Some(error) => self.has_begun(Err(failed(error))),
+                        None => self.has_begun(Err(failed("no answer in time"))),
+                    }
                     (pause, first) = (RECONNECT_FIRST, false);
                 }
                 Ok(Err(error)) => {
-                    debug!(%error, "No connection for notifications; polling instead")
+                    debug!(%error, "No connection for notifications; polling instead");
+                    self.has_begun(Err(failed(error)));
                 }
-                Err(_) => debug!("The connection for notifications timed out; polling instead"),
+                Err(late) => {
+                    debug!("The connection for notifications timed out; polling instead");
+                    self.has_begun(Err(failed(late)));
+                }
+            }
+            if self.door.as_ref().is_some_and(|door| door.session.is_closed()) {
+                return;
             }
             sleep(pause).await;
             pause = (pause * 2).min(RECONNECT_MAX);
         }
     }
 
+    /// Says what became of the first try. Later ones are nobody's business.
+    fn has_begun(&mut self, begun: Result<()>) {
+        if let Some(tell) = self.begun.take() {
+            // Mostly nobody waits for it.
+            drop(tell.send(begun));
+        }
+    }
+
     /// Until the connection is lost; why, as far as it is known.
     async fn serve(
-        &self,
+        &mut self,
         client: Client,
         connection: PgConnection,
         first: bool,
@@ -188,10 +235,18 @@ impl Line {
         let inbox = Arc::clone(&self.inbox);
         let mut reader = AbortOnDrop(tokio::spawn(read(connection, inbox, Arc::clone(&own))));
         let notify = match timeout(self.connect_timeout, self.listen(&client, &own)).await {
-            Ok(Ok(notify)) => notify,
+            Ok(Ok(Ok(notify))) => notify,
+            Ok(Ok(Err(mismatch))) => {
+                if let Some(door) = &self.door {
+                    door.session.leave(mismatch.clone());
+                }
+                self.has_begun(Err(Error::fatal("use the database", mismatch)));
+                return None;
+            }
             Ok(Err(error)) => return Some(error),
             Err(_) => return None,
         };
+        self.has_begun(Ok(()));
         if !first {
             self.inbox.put(Hints::ALL);
         }
@@ -230,16 +285,26 @@ impl Line {
         &self,
         client: &Client,
         own: &AtomicI32,
-    ) -> Result<Statement, tokio_postgres::Error> {
-        if let Some(gate) = &self.gate {
-            client.batch_execute(gate).await?;
+    ) -> Result<Result<Statement, Mismatch>, tokio_postgres::Error> {
+        if let Some(door) = &self.door {
+            // The server gives up as well when we do: nobody tells it.
+            let limit = self.connect_timeout.as_millis();
+            let enter = format!("set lock_timeout = {limit}; {}", door.enter);
+            client.batch_execute(&enter).await?;
+            if let Err(mismatch) = gate::look(client, door.known).await? {
+                return Ok(Err(mismatch));
+            }
         }
         // Known before we listen, so that nothing of our own is ever heard.
         let pid = client.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
         own.store(pid, Ordering::Relaxed);
         client.batch_execute(&format!("listen {}", self.channel)).await?;
-        client.prepare("select pg_notify($1, $2)").await
+        client.prepare("select pg_notify($1, $2)").await.map(Ok)
     }
+}
+
+fn failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::unavailable("listen to other nodes", cause)
 }
 
 struct AbortOnDrop(JoinHandle<()>);

@@ -196,7 +196,7 @@ fn checksum(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use posthorn_store::schema::Mismatch;
+    use posthorn_store::schema::{Kind, Mismatch};
 
     use super::*;
 
@@ -290,5 +290,67 @@ mod tests {
             })
             .expect("a row");
         assert_eq!(kept, (Some(2), Some(2)));
+    }
+
+    /// What is wrong with a migration after which older programs are still let in: they know of no rule that a new column or
+    /// index brings, and would break it.
+    fn objection(text: &str) -> Option<String> {
+        let code = text.lines().map(|line| line.split("--").next().unwrap_or(""));
+        let code = code.collect::<Vec<_>>().join(" ").replace('(', " (");
+        let words = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+        let statements: Vec<String> =
+            code.split(';').map(words).filter(|part| !part.is_empty()).collect();
+        let name = |rest: &str| rest.split([' ', '(', ',', ')']).next().map(str::to_owned);
+        let made: Vec<String> = statements
+            .iter()
+            .filter_map(|part| name(part.strip_prefix("create table ")?))
+            .collect();
+        let is_new = |rest: &str| name(rest).is_some_and(|table| made.contains(&table));
+        let objection = statements.iter().find(|part| {
+            if let Some(rest) = part.strip_prefix("alter table ") {
+                let rules = [" unique", " primary ", " references ", " generated ", " check "];
+                let default = rest.split(" default ").nth(1);
+                !rest.contains(" add column ")
+                    || rules.iter().any(|rule| format!("{rest} ").contains(rule))
+                    || (rest.contains(" not null") && default.is_none())
+                    || default.is_some_and(|value| value.contains('('))
+            } else if part.starts_with("create unique index ") {
+                !part.split(" on ").nth(1).is_some_and(is_new)
+            } else if part.starts_with("create table ") {
+                !part.split(" references ").skip(1).all(is_new)
+            } else {
+                !part.starts_with("create index ")
+            }
+        });
+        objection.cloned()
+    }
+
+    #[test]
+    fn what_lets_older_programs_in_only_adds() {
+        for (index, migration) in MIGRATIONS.iter().enumerate() {
+            if migration.kind() == Kind::Beside {
+                assert_eq!(objection(migration.text()), None, "version {}", index + 1);
+            }
+        }
+        for good in [
+            "create table a (x integer primary key); create unique index a_x on a (x); -- why\n",
+            "create table a (x integer primary key); create table b (x integer references a (x))",
+            "alter table event add column x integer not null default 0; create index event_x on event (x)",
+        ] {
+            assert_eq!(objection(good), None, "{good}");
+        }
+        for bad in [
+            "drop index event_key",
+            "create unique index event_x on event (x)",
+            "create table a (x integer references event (id))",
+            "alter table event drop column key",
+            "alter table event add column x integer not null",
+            "alter table event add column x integer check (x > 0)",
+            "alter table event add column x integer references event (id)",
+            "alter table event add column x integer default (random ())",
+            "update event set key = null",
+        ] {
+            assert_eq!(objection(bad).as_deref(), Some(bad));
+        }
     }
 }

@@ -212,3 +212,31 @@ async fn checking_counts_may_take_longer_than_other_statements() {
     raw(&url).await.batch_execute(slow).await.expect("a view");
     assert_eq!(store.recount().await.expect("a count"), 0);
 }
+
+/// What came with it in its batch is stored before it is made sure that the other is.
+#[tokio::test]
+async fn a_batch_that_is_stored_is_never_said_to_be_not() {
+    let databases = Databases::default();
+    let setting = Setting::new(&databases).await;
+    let to = setting.subscribe().await;
+    let old = setting.planned(vec![delivery(to, None)]).await;
+    let new = setting.planned(vec![delivery(to, None)]).await;
+    setting.accept(old.clone()).await;
+    let url = databases.url_of(&setting.store);
+    let name = url.rsplit_once('/').expect("a database").1;
+    // From the next connection on, the statement after the commit is refused as one that was ended.
+    let late = format!(
+        "create function public.current_setting(name text) returns text language plpgsql as $$ begin
+             if name = 'synchronous_standby_names' then
+                 raise exception 'too late' using errcode = '57014';
+             end if;
+             return pg_catalog.current_setting(name);
+         end $$;
+         alter database {name} set search_path = public, pg_catalog"
+    );
+    raw(&url).await.batch_execute(&late).await.expect("a function");
+    let store = connect(&url).await;
+    let error = store.accept(vec![old, new]).await.expect_err("it cannot be made sure");
+    assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
+    assert_eq!(setting.ready(to).await.len(), 2);
+}

@@ -126,6 +126,39 @@ async fn a_pooler_that_shares_sessions_is_refused_with_what_to_do() {
     assert!(matches!(error, Error::Fatal { .. }), "{error:?}");
     let text = format!("{error:?}");
     assert!(text.contains("PgBouncer 1.21") || text.contains("alter role"), "{text}");
+    // Also where such a start has left its statements behind, in the sessions that the next one gets.
+    if text.contains("PgBouncer 1.21") {
+        leave_statements(&url, &pooler).await;
+        let again = Options { listen_url: Some(url), ..options(&pooler.url) };
+        let error = connect(again).await.err().expect("it forgets statements");
+        assert!(format!("{error:?}").contains("PgBouncer 1.21"), "{error:?}");
+    }
+}
+
+/// In every session behind the pooler, under the next names that the driver will use in this process.
+async fn leave_statements(url: &str, pooler: &Bouncer) {
+    let own = crate::fixture::raw(url).await;
+    let kept = own.prepare("select 1").await.expect("a statement");
+    let row = own.query_one("select name from pg_prepared_statements limit 1", &[]).await;
+    let name: String = row.expect("a name").get(0);
+    drop(kept);
+    let next: u64 = name.trim_start_matches('s').parse().expect("a number");
+    let clients = [
+        crate::fixture::raw(&pooler.url).await,
+        crate::fixture::raw(&pooler.url).await,
+        crate::fixture::raw(&pooler.url).await,
+    ];
+    let prepare: String =
+        (next..next + 3_000).map(|n| format!("prepare s{n} as select 1; ")).collect();
+    for client in &clients {
+        client.batch_execute("begin").await.expect("a session of its own");
+    }
+    for client in &clients {
+        client.batch_execute(&prepare).await.expect("statements");
+    }
+    for client in &clients {
+        client.batch_execute("commit").await.expect("given back");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

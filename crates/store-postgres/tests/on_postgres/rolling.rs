@@ -245,3 +245,61 @@ async fn programs_in_another_schema_are_nobodys_business() {
     beat(&one, 1).await.expect("the first goes on");
     beat(&two, 1).await.expect("the second is newer");
 }
+
+/// One takes its time with what needs to be alone; the others begin when it is done, however long that takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_starts_during_a_long_migration_waits_for_it() {
+    const LONG: Migration =
+        Migration::alone("select pg_sleep(4); create table long (one bigint primary key)");
+    let url = database().await;
+    let newer = today().and(LONG);
+    let hasty = || posthorn_store_postgres::Options {
+        statement_timeout: Duration::from_secs(1),
+        ..options(&url)
+    };
+    let first = tokio::spawn({
+        let (hasty, newer) = (hasty(), newer.clone());
+        async move { PostgresStore::connect_as(hasty, &newer).await }
+    });
+    let client = raw(&url).await;
+    let asleep = "select count(*) from pg_stat_activity
+        where datname = current_database() and wait_event = 'PgSleep'";
+    while client.query_one(asleep, &[]).await.expect("a count").get::<_, i64>(0) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let second = PostgresStore::connect_as(hasty(), &newer).await.expect("it waited");
+    beat(&second, 2).await.expect("a sign of life");
+    let first = first.await.expect("no panic").expect("it migrated");
+    beat(&first, 1).await.expect("a sign of life");
+}
+
+/// Several locks, each had in time, but all together too late for one statement.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_whose_statement_took_too_long_is_tried_again() {
+    // Says that it took too long the first time, which a sequence remembers, as the server does after half a minute.
+    const SLOW: Migration = Migration::beside(
+        "do $$ begin
+            if nextval('tries') = 1 then
+                raise exception 'too late' using errcode = '57014';
+            end if;
+        end $$;
+        create table later (one bigint primary key)",
+    );
+    let url = database().await;
+    let client = raw(&url).await;
+    client.batch_execute("create sequence tries").await.expect("a sequence");
+    start(&url, &today().and(SLOW)).await.expect("it is tried again");
+    let row = client.query_one("select last_value from tries", &[]).await.expect("a count");
+    assert_eq!(row.get::<_, i64>(0), 2);
+    // What nobody limits was ended by somebody, who means it.
+    const ENDED: Migration = Migration::alone(
+        "do $$ begin
+            if nextval('tries') > 0 then
+                raise exception 'enough' using errcode = '57014';
+            end if;
+        end $$",
+    );
+    start(&url, &today().and(SLOW).and(ENDED)).await.map(drop).expect_err("it is not");
+    let row = client.query_one("select last_value from tries", &[]).await.expect("a count");
+    assert_eq!(row.get::<_, i64>(0), 3);
+}
