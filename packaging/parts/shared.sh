@@ -31,18 +31,22 @@ need_apt() {
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
 }
 
+workspace_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml; }
+
+# Whether the changelog gives a version no date yet.
+is_unreleased() { grep -qE "^## ${1//./\\.} .*not released" CHANGELOG.md; }
+
 # A version is packed only when the changelog tells what is in it.
 check_version() {
-  local own
-  own=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
-  [ -n "$own" ] || fail "Cargo.toml has no version in [workspace.package]"
-  if ! grep -qE "^## ${own//./\\.}( |$)" CHANGELOG.md; then
-    fail "CHANGELOG.md has no section \"## $own\": write what is in this version, then build"
+  version=${version:-$(workspace_version)}
+  [ -n "$version" ] || fail "Cargo.toml has no version in [workspace.package]"
+  [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || fail "\`$version\` is not a version like 1.2.3 or 1.2.3-rc.1"
+  if ! grep -qE "^## ${version//./\\.}( |$)" CHANGELOG.md; then
+    fail "CHANGELOG.md has no section \"## $version\": write what is in this version, then build"
   fi
-  if grep -qE "^## ${own//./\\.} .*not released" CHANGELOG.md; then
-    echo "CHANGELOG.md says that $own is not released yet: write the date there when it is" >&2
+  if is_unreleased "$version"; then
+    echo "CHANGELOG.md says that $version is not released yet: write the date there when it is" >&2
   fi
-  version=${version:-$own}
 }
 
 # Builds the program, or takes the one that was given. Arguments go to cargo.
