@@ -79,8 +79,19 @@ test_seal() {
   )
 }
 
+test_debian_versions() {
+  (
+    . packaging/parts/deb.sh
+    older() { dpkg --compare-versions "$(version=$1 debian_version)" lt "$(version=$2 debian_version)" || fail "$1 is not older than $2"; }
+    older 1.0.0-rc.1 1.0.0
+    older 1.0.0-alpha-2 1.0.0-beta
+    older 1.0.0 1.0.1-rc.1
+  )
+}
+
 test_deb() {
   local deb next=$place/given/next.deb
+  test_debian_versions
   mkdir -p "$place/given"
   packaging/build --fast --binary "$binary" --out "$place/deb" deb >"$place/said" 2>&1 || { cat "$place/said" && fail "no package"; }
   deb=$(echo "$place"/deb/posthorn_*.deb)
