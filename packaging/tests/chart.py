@@ -31,6 +31,20 @@ REFUSED = {
 }
 
 
+# What the chart may make. A mistyped version of a custom kind would be noticed by nobody else.
+KINDS = {
+    ("v1", "ConfigMap"),
+    ("v1", "Pod"),
+    ("v1", "Secret"),
+    ("v1", "Service"),
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "StatefulSet"),
+    ("networking.k8s.io/v1", "Ingress"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor"),
+}
+
+
 def run(*command, env=None):
     return subprocess.run(command, capture_output=True, text=True, env=env)
 
@@ -74,6 +88,9 @@ def selects(selector, labels):
 
 def check_whole(name, documents):
     of = lambda kind: [document for document in documents if document["kind"] == kind]
+    for document in documents:
+        pair = (document["apiVersion"], document["kind"])
+        assert pair in KINDS, f"{name}: {pair} is nothing that Kubernetes knows"
     workloads = of("StatefulSet") + of("Deployment")
     templates = [workload["spec"]["template"] for workload in workloads]
     for pod in pods(documents):
@@ -85,6 +102,9 @@ def check_whole(name, documents):
     for service in services.values():
         chosen = [t for t in templates if selects(service["spec"]["selector"], t["metadata"]["labels"])]
         assert chosen, f"{service['metadata']['name']} leads to no pod"
+        for pod in of("Pod"):
+            wrong = selects(service["spec"]["selector"], pod["metadata"].get("labels", {}))
+            assert not wrong, f"{service['metadata']['name']} also leads to {pod['metadata']['name']}"
     for budget in of("PodDisruptionBudget"):
         chosen = [t for t in templates if selects(budget["spec"]["selector"]["matchLabels"], t["metadata"]["labels"])]
         assert len(chosen) == 1, budget
@@ -140,7 +160,7 @@ def reached(name, host, path):
     best = max(found, key=lambda own: (own["pathType"] == "Exact", len(own["path"])))
     name = best["backend"]["service"]["name"]
     (service,) = [d for d in documents if d["kind"] == "Service" and d["metadata"]["name"] == name]
-    (pod,) = [pod for pod in pods(documents) if selects(service["spec"]["selector"], pod["metadata"]["labels"])]
+    (pod,) = [pod for pod in pods(documents) if selects(service["spec"]["selector"], pod["metadata"].get("labels", {}))]
     variables = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
     # With one pod it has both.
     return name, variables.get("POSTHORN__PUSH__ROLES", "connection,endpoint")
