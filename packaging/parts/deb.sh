@@ -6,7 +6,7 @@ debian_version() { echo "${version/-/"~"}-1"; }
 build_deb() {
   if ! command -v cargo-deb >/dev/null; then
     say "installing cargo-deb (about a minute on two cores)"
-    cargo install --locked cargo-deb
+    cargo install --locked cargo-deb@3.8.0
   fi
   need_apt dpkg-shlibdeps dpkg-dev
   local quick=() file

@@ -13,11 +13,18 @@ stage=$root/dist/stage
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.lock)}
 export SOURCE_DATE_EPOCH=$epoch
 
-# Installs packages of Debian; asks before it uses sudo on a terminal.
+# Installs packages of Debian where this program is missing.
 need_apt() {
   local tool=$1
   shift
-  command -v "$tool" >/dev/null && return
+  command -v "$tool" >/dev/null || install_apt "$@"
+}
+
+# The installer of Python's packages, which is a package of its own.
+need_pip() { python3 -m pip --version >/dev/null 2>&1 || install_apt python3 python3-pip; }
+
+# Asks before it uses sudo on a terminal.
+install_apt() {
   say "installing $*"
   local sudo=()
   if [ "$(id -u)" != 0 ]; then
@@ -96,6 +103,7 @@ stage_documents() {
   "$1" completions fish >"$stage/completions/posthorn.fish"
   gzip -9n "$stage"/man/*.1
   gzip -9nc CHANGELOG.md >"$stage/doc/changelog.gz"
+  need_apt python3 python3
   python3 packaging/parts/third_party.py >"$stage/doc/third-party.txt"
   gzip -9nk "$stage/doc/third-party.txt"
 }
