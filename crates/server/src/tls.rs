@@ -64,5 +64,5 @@ pub async fn nothing_to_read(mut hangups: Signal, stop: CancellationToken) {
             );
         }
     };
-    drop(stop.run_until_cancelled(told).await);
+    stop.run_until_cancelled(told).await;
 }
