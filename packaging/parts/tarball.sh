@@ -53,9 +53,10 @@ zig_tools() {
   tools=$(target_folder)/packaging-zig
   if [ ! -x "$tools/bin/cargo-zigbuild" ]; then
     say "installing zig and cargo-zigbuild"
+    need_pip
     rm -rf "$tools"
     python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
-      --target "$tools" ziglang cargo-zigbuild
+      --target "$tools" 'ziglang==0.17.0' 'cargo-zigbuild==0.24.0'
   fi
   export PATH="$tools/bin:$PATH" PYTHONPATH="$tools"
 }

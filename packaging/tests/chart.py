@@ -12,6 +12,7 @@ import yaml
 
 PROGRAM, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
 CHART = "packaging/chart/posthorn"
+INGRESS = "ingress.enabled=true,ingress.host=hooks.example.com,push.enabled=true"
 # Values that must be refused, and a part of what is said then.
 REFUSED = {
     "store.kind=mysql": "kind",
@@ -21,9 +22,26 @@ REFUSED = {
     "push.split=true": "needs store.kind=postgres",
     "secrets.existingSecret=a,secrets.sealKey=b": "not both",
     "ingress.enabled=true": "ingress.host",
+    f"{INGRESS},push.endpointUrl=https://other.example.com": "other.example.com is neither ingress.host nor ingress.pushHost",
+    f"{INGRESS},push.endpointUrl=https://hooks.example.com/base": "without the path /base",
+    f"{INGRESS},push.endpointUrl=https://hooks.example.com,ingress.pushHost=hooks.example.com": "another host",
     "replicas=0": "replicas",
     "replica=3": "replica",
     "store.sqlite.size=large": "size",
+}
+
+
+# What the chart may make. A mistyped version of a custom kind would be noticed by nobody else.
+KINDS = {
+    ("v1", "ConfigMap"),
+    ("v1", "Pod"),
+    ("v1", "Secret"),
+    ("v1", "Service"),
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "StatefulSet"),
+    ("networking.k8s.io/v1", "Ingress"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor"),
 }
 
 
@@ -70,6 +88,9 @@ def selects(selector, labels):
 
 def check_whole(name, documents):
     of = lambda kind: [document for document in documents if document["kind"] == kind]
+    for document in documents:
+        pair = (document["apiVersion"], document["kind"])
+        assert pair in KINDS, f"{name}: {pair} is nothing that Kubernetes knows"
     workloads = of("StatefulSet") + of("Deployment")
     templates = [workload["spec"]["template"] for workload in workloads]
     for pod in pods(documents):
@@ -81,6 +102,9 @@ def check_whole(name, documents):
     for service in services.values():
         chosen = [t for t in templates if selects(service["spec"]["selector"], t["metadata"]["labels"])]
         assert chosen, f"{service['metadata']['name']} leads to no pod"
+        for pod in of("Pod"):
+            wrong = selects(service["spec"]["selector"], pod["metadata"].get("labels", {}))
+            assert not wrong, f"{service['metadata']['name']} also leads to {pod['metadata']['name']}"
     for budget in of("PodDisruptionBudget"):
         chosen = [t for t in templates if selects(budget["spec"]["selector"]["matchLabels"], t["metadata"]["labels"])]
         assert len(chosen) == 1, budget
@@ -92,7 +116,8 @@ def check_whole(name, documents):
         assert chosen[0]["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "posthorn"
     for ingress in of("Ingress"):
         for rule in ingress["spec"]["rules"]:
-            assert rule["http"]["paths"][0]["backend"]["service"]["name"] in services
+            for path in rule["http"]["paths"]:
+                assert path["backend"]["service"]["name"] in services
     for document in documents:
         # Keys are in secrets, and nowhere else.
         if document["kind"] != "Secret":
@@ -119,6 +144,47 @@ def check_configuration(name, maps, templates):
         assert checked.returncode == 0, f"{name}: {checked.stderr}"
 
 
+def reached(name, host, path):
+    """The service that an ingress leads a path of a host to, and the roles of Web Push that its pods have."""
+    documents = rendered(name)
+    (ingress,) = [document for document in documents if document["kind"] == "Ingress"]
+    (rule,) = [rule for rule in ingress["spec"]["rules"] if rule["host"] == host]
+    # As Kubernetes says: an exact path first, then the longest prefix of whole elements.
+    fits = {
+        "Exact": lambda own: path == own,
+        "Prefix": lambda own: f"{path}/".startswith(own.rstrip("/") + "/"),
+    }
+    found = [own for own in rule["http"]["paths"] if fits[own["pathType"]](own["path"])]
+    if not found:
+        return None
+    best = max(found, key=lambda own: (own["pathType"] == "Exact", len(own["path"])))
+    name = best["backend"]["service"]["name"]
+    (service,) = [d for d in documents if d["kind"] == "Service" and d["metadata"]["name"] == name]
+    (pod,) = [pod for pod in pods(documents) if selects(service["spec"]["selector"], pod["metadata"].get("labels", {}))]
+    variables = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
+    # With one pod it has both.
+    return name, variables.get("POSTHORN__PUSH__ROLES", "connection,endpoint")
+
+
+def check_ways_in():
+    split = [
+        ("push.example.com", "/", ("demo-posthorn-push", "connection")),
+        ("push.example.com", "/wpush/v2/token", ("demo-posthorn", "endpoint")),
+        ("push.example.com", "/m/message", ("demo-posthorn", "endpoint")),
+        # Nothing else of the server is public where strangers connect.
+        ("push.example.com", "/v1/events", None),
+        ("push.example.com", "/metrics", None),
+        ("hooks.example.com", "/v1/events", ("demo-posthorn", "endpoint")),
+        ("hooks.example.com", "/wpush/v2/token", ("demo-posthorn", "endpoint")),
+    ]
+    whole = ("demo-posthorn", "connection,endpoint")
+    one = [("push.example.com", "/", whole), ("push.example.com", "/wpush/v2/token", whole), ("push.example.com", "/v1", None)]
+    for name, ways in {"push-split": split, "sqlite-ingress": one}.items():
+        for host, path, wanted in ways:
+            found = reached(name, host, path)
+            assert found == wanted, f"{name}: {host}{path} leads to {found}, not {wanted}"
+
+
 def rendered(name):
     return [document for document in yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()) if document]
 
@@ -138,6 +204,7 @@ def main():
     expected = {
         "defaults": every | {"StatefulSet": 1},
         "sqlite-push": every | {"StatefulSet": 1, "Secret": 1},
+        "sqlite-ingress": every | {"StatefulSet": 1, "Ingress": 1},
         # One pod cannot be kept while it is moved.
         "postgres": every | {"Deployment": 1, "Secret": 1},
         "push-split": every | {"Service": 3, "Deployment": 2, "PodDisruptionBudget": 2, "Ingress": 1, "ServiceMonitor": 1},
@@ -150,6 +217,7 @@ def main():
             values = {variable["name"]: variable.get("value") for variable in container["env"]}
             roles[document["metadata"]["name"]] = (values["POSTHORN__PUSH__ROLES"], document["spec"]["replicas"])
     assert roles == {"demo-posthorn": ("endpoint", 3), "demo-posthorn-push": ("connection", 4)}, roles
+    check_ways_in()
     for values, said in REFUSED.items():
         refused = run("helm", "template", "demo", CHART, "--set", values)
         assert refused.returncode != 0, f"{values} was accepted"

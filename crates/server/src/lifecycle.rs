@@ -17,8 +17,12 @@
 //! and were not acknowledged yet are in memory, unless `push.direct` is `stored`. When the engine
 //! fails, there is nothing to wait for but these: they are stored if that can be done in a moment,
 //! and the process ends without steps 2 to 6.
+//!
+//! SIGHUP asks for something else, to read files again ([`crate::tls`]), and ends a server only when the
+//! terminal that it was started at is gone.
 
 use std::future::Future as _;
+use std::io::{IsTerminal as _, stderr};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -44,6 +48,8 @@ const LAST_SAVES: Duration = Duration::from_secs(2);
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// SIGHUP, for a server that was started at a terminal.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -52,16 +58,31 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: None,
         })
     }
 
-    /// The next one, by name.
+    /// As a server needs them, with every SIGHUP there will be. `systemctl reload` sends it to any server, also to one
+    /// that has nothing to read again, so its default, which is to die, is taken over before anything starts.
+    pub fn of_server() -> anyhow::Result<(Self, Signal)> {
+        let hangup = stderr().is_terminal().then(|| signal(SignalKind::hangup())).transpose()?;
+        Ok((Self { hangup, ..Self::listen()? }, signal(SignalKind::hangup())?))
+    }
+
+    /// The next one that is a wish to end, by name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            () = terminal_gone(&mut self.hangup) => "SIGHUP",
         }
     }
+}
+
+/// Resolves when a SIGHUP comes and the terminal is there no more: nobody could see or stop what is left running.
+async fn terminal_gone(hangup: &mut Option<Signal>) {
+    let Some(hangup) = hangup else { return std::future::pending().await };
+    while hangup.recv().await.is_some() && stderr().is_terminal() {}
 }
 
 /// Waits for one signal, for commands that only need to end.

@@ -15,6 +15,7 @@ use posthorn_engine::{
 use posthorn_listener::Failures;
 use posthorn_push_node::Mailboxes;
 use posthorn_sealing::vault::{Vault, VaultKey};
+use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -111,14 +112,15 @@ pub struct Args {
 
 /// Runs it until a signal comes or the engine fails.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
+    let (mut signals, hangups) = Signals::of_server()?;
     let loaded = config::load(&args.config.inputs())?;
     let shown = config::shown::entries(&loaded);
     let mut config = loaded.config;
     config.engine.hold = args.hold;
     let human = telemetry::start_logs(&config.log);
-    let mut signals = Signals::listen()?;
+    let address_file = args.address_file.as_deref();
     tokio::select! {
-        started = Box::pin(start(config, shown, args.address_file.as_deref(), human)) => {
+        started = Box::pin(start(config, shown, address_file, human, hangups)) => {
             Box::pin(started?.until_stopped(signals)).await
         }
         // While it waits for a database, say. Nothing is under way yet.
@@ -134,6 +136,7 @@ async fn start(
     shown: Vec<posthorn_api::ConfigEntry>,
     address_file: Option<&Path>,
     human: bool,
+    hangups: Signal,
 ) -> anyhow::Result<Running> {
     let recorder = Recorder::install()?;
     open_files::fit(&mut config);
@@ -279,9 +282,10 @@ async fn start(
         admin_url = Some(url);
         serving.push(task);
     }
-    if let Some(tls) = server.tls {
-        tokio::spawn(tls::watch(tls, stop.clone()));
-    }
+    match server.tls {
+        Some(tls) => tokio::spawn(tls::watch(tls, hangups, stop.clone())),
+        None => tokio::spawn(tls::nothing_to_read(hangups, stop.clone())),
+    };
     tokio::spawn(recorder.upkeep(telemetry.maintenance_interval, stop.clone()));
     tokio::spawn(own_addresses.watch(way_out, stop.clone()));
     if matches!(store.kind, StoreKind::Sqlite) {

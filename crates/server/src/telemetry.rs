@@ -43,6 +43,9 @@ pub fn start_logs(log: &Log) -> bool {
     };
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // When stderr cannot be written to any more, as at a terminal that was closed, it is no place to say so either: that
+    // would be a panic, in the middle of a stop.
+    let builder = builder.log_internal_errors(false);
     // A second start in one process, as in tests, keeps the first one's logs.
     drop(if human {
         let builder = builder.with_ansi(colours).with_target(false);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -13,21 +13,13 @@ const LOOK: Duration = Duration::from_secs(60);
 
 /// Reads the files again at every SIGHUP and once a minute, until `stop`. What cannot be used is
 /// logged once for each change, and the certificate in use stays.
-pub async fn watch(server: ServerTls, stop: CancellationToken) {
+pub async fn watch(server: ServerTls, mut hangups: Signal, stop: CancellationToken) {
     let ServerTls { files, texts, tls } = server;
-    let mut hangups = match signal(SignalKind::hangup()) {
-        Ok(hangups) => Some(hangups),
-        Err(e) => {
-            warn!(error = %e, "SIGHUP cannot be handled; a new certificate is loaded within a \
-                               minute");
-            None
-        }
-    };
     let (mut seen, mut unreadable) = (texts, false);
     loop {
         let asked = tokio::select! {
             () = stop.cancelled() => return,
-            () = hung_up(&mut hangups) => true,
+            Some(()) = hangups.recv() => true,
             () = tokio::time::sleep(LOOK) => false,
         };
         let texts = match files.read() {
@@ -62,10 +54,15 @@ pub async fn watch(server: ServerTls, stop: CancellationToken) {
     }
 }
 
-/// The next SIGHUP; never, when it cannot be waited for.
-async fn hung_up(hangups: &mut Option<Signal>) {
-    match hangups {
-        Some(hangups) => drop(hangups.recv().await),
-        None => std::future::pending().await,
-    }
+/// A server without a certificate goes on at every SIGHUP, until `stop`, and says why nothing changes.
+pub async fn nothing_to_read(mut hangups: Signal, stop: CancellationToken) {
+    let told = async {
+        while hangups.recv().await.is_some() {
+            info!(
+                "SIGHUP reads the certificate again, and server.tls is not set: nothing was \
+                 reloaded. A changed configuration needs a restart"
+            );
+        }
+    };
+    stop.run_until_cancelled(told).await;
 }

@@ -10,8 +10,8 @@ const COMMIT: Option<&str> = option_env!("POSTHORN_COMMIT");
 
 /// Show the version, the commit it was built from, and the schema version of each store
 ///
-/// A server refuses a store with a newer schema than it knows. So compare these numbers before you go back to an
-/// earlier version.
+/// Where two versions have the same numbers, you can go back from one to the other. Where they differ, you can when the
+/// newer one has only added to the schema, which the changelog says; a server refuses a store that it cannot work with.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {}
 

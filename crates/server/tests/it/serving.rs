@@ -77,6 +77,41 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
+fn a_reload_without_a_certificate_changes_nothing() {
+    let (_home, mut server) = Home::new().served();
+    server.ask("topics put orders");
+    for count in 1..=2 {
+        server.running.signal("HUP");
+        // Each is answered, not only the first.
+        server.running.wait_for("what a reload does", |text| {
+            (text.matches("nothing was reloaded").count() == count).then_some(())
+        });
+    }
+    server.get("/readyz").expect(200);
+    assert_eq!(server.ask("topics list")["items"][0]["name"], "orders");
+    server.stop();
+}
+
+#[test]
+fn a_server_at_a_terminal_that_is_closed_stops_in_good_order() {
+    let home = Home::new();
+    // `script` gives a shell a terminal of its own, which is gone with it. As any shell does, this one passes SIGHUP on;
+    // then it tells how the server ended.
+    let program = env!("CARGO_BIN_EXE_posthorn");
+    let serve = format!("{program} serve --address-file address");
+    let serve = format!("trap 'kill -HUP $!' HUP; {serve} & wait $!; wait $!; echo $? >code");
+    let mut command = std::process::Command::new("script");
+    command.args(["-qfc", &serve, "/dev/null"]).current_dir(home.path());
+    let terminal =
+        Running::start(command.env("SHELL", "/bin/sh").stdin(std::process::Stdio::null()));
+    until("the start", || home.path().join("address").exists());
+    drop(terminal);
+    let code = || std::fs::read_to_string(home.path().join("code")).ok();
+    let ended = eventually("the end of the server", || code().filter(|code| code.ends_with('\n')));
+    assert_eq!(ended.trim(), "0", "129 is the end of a process that knows nothing of SIGHUP");
+}
+
+#[test]
 fn a_port_in_use_is_named_and_no_data_is_touched() {
     let home = Home::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("binds");

@@ -59,4 +59,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- if and $v.ingress.enabled $v.push.split (not $v.ingress.pushHost) -}}
 {{- fail "ingress.pushHost: name the host that agents connect to" -}}
 {{- end -}}
+{{- if and $v.ingress.enabled $v.push.enabled -}}
+{{- if eq $v.ingress.pushHost $v.ingress.host -}}
+{{- fail "ingress.pushHost: must be another host than ingress.host; leave it empty to serve everything on one host" -}}
+{{- end -}}
+{{- $endpoint := urlParse $v.push.endpointUrl -}}
+{{- if not (has $endpoint.hostname (list $v.ingress.host $v.ingress.pushHost)) -}}
+{{- fail (printf "push.endpointUrl: %s is neither ingress.host nor ingress.pushHost, so what senders post would not arrive" $endpoint.hostname) -}}
+{{- end -}}
+{{- if $endpoint.path -}}
+{{- fail (printf "push.endpointUrl: without the path %s; the ingress leads to /wpush/ right below the host" $endpoint.path) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
