@@ -206,20 +206,22 @@ async fn what_belongs_to_nothing_is_left_out_and_counted() {
     for _ in 0..3 {
         setting.publish_one(subscription).await;
     }
+    let other = setting.subscribe().await;
+    setting.publish(&[(subscription, None), (other, None)]).await;
     drop(setting);
     assert_eq!(first.copy_to(&Folder::new()).await.left_out, 0);
     first.sql(
         "update event set tenant = 99 where no = 1; \
-         update delivery set subscription = 9999 where seq = 2; \
+         update delivery set subscription = 9999 where seq = 4; \
          insert into attempt (delivery, subscription, number, started_at, took, late, manual) \
-         values (2, 9999, 1, 0, 0, 0, 0); \
+         values (4, 9999, 1, 0, 0, 0, 0); \
          insert into push_channel (agent, id, created_at) values (9, zeroblob(16), 0); \
          insert into idempotency (tenant, key, fingerprint, event, accepted_at) \
          values (99, 'k', x'', zeroblob(16), 0)",
     );
     // An event with its delivery, a delivery with its attempt, and two more.
     assert_eq!(first.copy_to(&second).await.left_out, 2 + 2 + 2);
-    assert_eq!(second.numbers("select count(*) from event"), [Some(2)]);
+    assert_eq!(second.numbers("select count(*) from event"), [Some(3)]);
 }
 
 #[tokio::test]
