@@ -111,6 +111,8 @@ pub fn explain_open(error: &OpenError) -> Failure {
             .hint("stop the other process, or choose another directory with --data"),
         OpenError::HalfCopied { .. } => Failure::new(Code::Config, message).hint(REPEAT_COPY),
         OpenError::Schema(mismatch) => Failure::new(Code::Config, message).hint(mismatch.advice()),
+        OpenError::OlderSchema { .. } => Failure::new(Code::Config, message)
+            .hint("start this version of Posthorn on it once, which brings the schema up to date"),
         OpenError::Setting { .. } => Failure::new(Code::Config, message)
             .hint("the file system may not support what durability needs; use a local disk"),
         damaged if damaged.is_damage() => Failure::new(Code::Damaged, message).hint(RESTORE),

@@ -16,10 +16,12 @@ use crate::options::Options;
 use crate::session::{
     Operation, Session, allow_slow, batch, begin, begin_snapshot, commit, execute,
 };
-use crate::sql;
+use crate::{lock, sql};
 
 const LOOK: Operation = Operation::read("check", "compare rows with each other").slow();
 const REPAIR: Operation = Operation::write("repair", "put rows right").slow();
+
+const REPAIRING: &str = "repair the store";
 
 /// Something that can be wrong: how many rows are, and what puts them right.
 struct Rule {
@@ -43,6 +45,11 @@ const RULES: &[Rule] = &[
         count: "select count(*) from (select subscription from delivery_live \
                 union all select subscription from delivery_done) as d \
                 where not exists (select from subscription s where s.id = d.subscription)",
+        repair: None,
+    },
+    Rule {
+        what: "events without their tenant",
+        count: "select count(*) from event e where not exists (select from tenant t where t.id = e.tenant)",
         repair: None,
     },
     Rule {
@@ -92,14 +99,17 @@ const RULES: &[Rule] = &[
     },
     Rule {
         what: "lanes that wait without a head",
+        // Those of a subscription that was deleted lose their head before the others, while they are swept.
         count: "select count(*) from (select from delivery_live l where l.lane is not null \
                 and not exists (select from lane_block b where b.subscription = l.subscription and b.lane = l.lane) \
+                and not exists (select from subscription_gone g where g.id = l.subscription) \
                 group by l.subscription, l.lane having min(l.due_at) = 9223372036854775807) as w",
         // The first of each lane is due at once, or when it would have been.
         repair: Some(
             "update delivery_live set due_at = coalesce(held_until, 0), held_until = null where id in ( \
                       select (array_agg(l.id order by l.seq))[1] from delivery_live l where l.lane is not null \
                       and not exists (select from lane_block b where b.subscription = l.subscription and b.lane = l.lane) \
+                      and not exists (select from subscription_gone g where g.id = l.subscription) \
                       group by l.subscription, l.lane having min(l.due_at) = 9223372036854775807)",
         ),
     },
@@ -164,7 +174,8 @@ async fn look(client: &Object) -> Outcome<Vec<Inconsistency>> {
     Ok(found)
 }
 
-/// Puts right what can be, in one transaction; what was found before. Refused while a node works with the store.
+/// Puts right what can be, in one transaction; what was found before, of which nothing is left that says it can be put right.
+/// Refused while a node works with the store or a copy is made in it, and where the schema is not that of this program.
 pub async fn repair(options: &Options) -> Result<Vec<Inconsistency>> {
     let session = Session::direct(options)?;
     session.run(REPAIR, |client| Box::pin(repair_all(client))).await
@@ -172,21 +183,49 @@ pub async fn repair(options: &Options) -> Result<Vec<Inconsistency>> {
 
 async fn repair_all(client: &Object) -> Outcome<Vec<Inconsistency>> {
     if !copy::has_no_node(client).await? {
-        return Err(Error::unavailable("repair the store", "a server works with it").into());
+        return Err(Error::unavailable(REPAIRING, "a server works with it").into());
     }
     begin(client).await?;
     allow_slow(client).await?;
-    let found = look(client).await?;
-    for rule in RULES.iter().filter(|rule| found.iter().any(|found| found.what == rule.what)) {
-        match rule.repair {
-            // Last of all rules, since the others change what is counted.
-            Some(repair) if rule.what == TALLY => {
-                execute(client, repair, &[]).await?;
+    let alone = "select pg_try_advisory_xact_lock($1, hashtext(current_setting('search_path')))";
+    if !client.query_one(alone, &[&lock::COPIES]).await?.try_get::<_, bool>(0)? {
+        return Err(Error::unavailable(REPAIRING, "a copy is being made in it").into());
+    }
+    let (found, known) = migrate::versions(client).await?;
+    if found != known {
+        let problem = format!(
+            "the schema has version {found}, this program has {known}; start this version on it first"
+        );
+        return Err(Error::fatal(REPAIRING, problem).into());
+    }
+    if let Some(source) = copy::marked(client).await? {
+        let problem = format!("it is a copy of {source} that is not complete");
+        return Err(Error::fatal(REPAIRING, problem).into());
+    }
+    let mut found: Vec<Inconsistency> = Vec::new();
+    // What is put right may show more: a block that belongs to nothing hides a lane without a head.
+    for _ in RULES {
+        let now = look(client).await?;
+        let repairs = RULES.iter().filter(|rule| now.iter().any(|now| now.what == rule.what));
+        let repairs: Vec<_> = repairs.filter_map(|rule| Some((rule.what, rule.repair?))).collect();
+        for new in now {
+            match found.iter_mut().find(|found| found.what == new.what) {
+                Some(found) if found.repairable => found.rows += new.rows,
+                Some(_) => {}
+                None => found.push(new),
             }
-            Some(repair) => batch(client, repair).await?,
-            None => {}
+        }
+        if repairs.is_empty() {
+            commit(client).await?;
+            return Ok(found);
+        }
+        for (what, repair) in repairs {
+            // The counts are the last of all rules, since the others change what is counted.
+            match what == TALLY {
+                true => drop(execute(client, repair, &[]).await?),
+                false => batch(client, repair).await?,
+            }
         }
     }
-    commit(client).await?;
-    Ok(found)
+    Err(Error::fatal(REPAIRING, "what is put right is wrong again at once").into())
 }

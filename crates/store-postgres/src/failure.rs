@@ -66,6 +66,11 @@ impl Failure {
         self.state() == Some(&SqlState::UNIQUE_VIOLATION)
     }
 
+    /// Whether somebody held a lock for longer than we wait.
+    pub(crate) fn is_lock_wait(&self) -> bool {
+        self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
     /// Whether the connection is gone, or prepared statements on it are of no more use.
     pub(crate) fn connection_is_lost(&self) -> bool {
         match self {

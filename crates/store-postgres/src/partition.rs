@@ -6,6 +6,8 @@
 //! made days before it is needed; should none be there, rows go to the rest partition, where
 //! everything works the same and only removing is slower.
 
+use std::time::Duration;
+
 use deadpool_postgres::Object;
 use posthorn_domain::{EventId, Timestamp};
 use posthorn_store::Result;
@@ -22,6 +24,9 @@ pub(crate) const DAY_MILLIS: i64 = 86_400_000;
 const DAYS_AHEAD: i64 = 3;
 /// What a name of a day's partition has after that of its table.
 const MARK: &str = "_d";
+
+/// For a lock on a table that others use.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 const ENSURE: Operation = Operation::write("partitions", "create partitions");
 
@@ -40,6 +45,16 @@ impl Day {
 
     pub(crate) fn end(self) -> Timestamp {
         Self(self.0 + 1).begin()
+    }
+
+    /// How many days later another one is.
+    pub(crate) const fn until(self, later: Self) -> i64 {
+        later.0 - self.0
+    }
+
+    /// So many days before.
+    pub(crate) const fn before(self, days: i64) -> Self {
+        Self(self.0 - days)
     }
 
     /// The keys of the day: from the first, up to but without the second.
@@ -131,10 +146,12 @@ fn is_late(failure: &Failure) -> bool {
     matches!(failure, Failure::Database(e) if e.code() == Some(&SqlState::CHECK_VIOLATION))
 }
 
-/// Making a table first and attaching it then does not stop those who use the others.
+/// Making a table first and attaching it then does not stop those who use the others. But attaching waits for those who use the
+/// rest partition, and everybody waits behind it; so it gives up soon.
 async fn make(client: &Object, day: Day) -> Outcome<()> {
     begin(client).await?;
     batch(client, &format!("select pg_advisory_xact_lock({})", lock::SCHEMA)).await?;
+    batch(client, &format!("set local lock_timeout = {}", LOCK_WAIT.as_millis())).await?;
     if days(client).await?.contains(&day) {
         return commit(client).await;
     }

@@ -79,14 +79,19 @@ const RULES: &[Rule] = &[
     },
     Rule {
         what: "lanes that wait without a head",
+        // Those of a subscription that was deleted lose their head before the others, while they are swept.
         count: "select count(*) from (select 1 from delivery d indexed by delivery_lane \
-                where d.holds_lane = 1 group by d.subscription, d.lane \
+                where d.holds_lane = 1 and not exists (select 1 from subscription s where s.no = d.subscription \
+                and s.deleted_at is not null and s.swept = 0) \
+                group by d.subscription, d.lane \
                 having sum(d.state >= 2 or d.due_at < 9223372036854775807) = 0)",
         // The first of each lane is due at once, or when it would have been.
         repair: Some(
             "update delivery set due_at = ifnull(held_until, 0), held_until = null where seq in ( \
                       select min(d.seq) from delivery d indexed by delivery_lane \
-                      where d.holds_lane = 1 group by d.subscription, d.lane \
+                      where d.holds_lane = 1 and not exists (select 1 from subscription s where s.no = d.subscription \
+                      and s.deleted_at is not null and s.swept = 0) \
+                      group by d.subscription, d.lane \
                       having sum(d.state >= 2 or d.due_at < 9223372036854775807) = 0)",
         ),
     },
@@ -160,14 +165,18 @@ fn look(conn: &Connection) -> rusqlite::Result<Vec<Inconsistency>> {
     Ok(found)
 }
 
-/// Puts right what can be, in one transaction; what was found before. Refused while a process works with the store.
+/// Puts right what can be, in one transaction; what was found before. Refused while a process works with the store, for a copy
+/// that is not complete, and where the schema is not that of this program: nothing is migrated on the side.
 pub fn repair(directory: &Path) -> Result<Vec<Inconsistency>, OpenError> {
     let _lock = open::lock(directory)?;
     let mut conn = open::writer(&Options::new(directory))?;
+    let (found, known) = migrate::versions(&conn)?;
+    if found != known {
+        return Err(OpenError::OlderSchema { found, known });
+    }
     if let Some(source_name) = copy::marked(&conn)? {
         return Err(OpenError::HalfCopied { path: directory.to_owned(), source_name });
     }
-    migrate::migrate(&mut conn, &migrate::SCHEMA)?;
     let repaired = (|| {
         let change = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found = look(&change)?;

@@ -30,6 +30,14 @@ pub enum OpenError {
     /// The schema of the database and this program do not fit.
     #[error(transparent)]
     Schema(#[from] Mismatch),
+    /// It was written by an older program, and what was asked for brings nothing up to date.
+    #[error("the database has schema version {found}, this Posthorn has {known}")]
+    OlderSchema {
+        /// In the file.
+        found: u32,
+        /// In this program.
+        known: u32,
+    },
     /// A copy into it was begun and is not complete.
     #[error("the store in {path} is a copy of {source_name} that is not complete")]
     HalfCopied {

@@ -58,5 +58,5 @@ pub use error::OpenError;
 pub use integrity::{Damage, Depth, check_file};
 pub use migrate::SCHEMA_VERSION;
 pub use open::{Options, files};
-pub use restore::{Backup, RestoreError, look, restore};
+pub use restore::{Backup, Contents, RestoreError, look, restore};
 pub use store::SqliteStore;

@@ -26,16 +26,23 @@ pub struct Backup {
     pub damage: Damage,
     /// Its schema version, and that of this program, which is never smaller.
     pub schema: (u32, u32),
-    /// Events in it.
+    /// What is in it; nothing, when its schema is older: its tables are others then.
+    pub contents: Option<Contents>,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// What is in a backup.
+#[derive(Debug)]
+pub struct Contents {
+    /// Events.
     pub events: u64,
-    /// Deliveries in it that have not ended.
+    /// Deliveries that have not ended.
     pub pending: u64,
     /// When the last event was accepted, in milliseconds.
     pub last_event_at: Option<i64>,
-    /// Its catalog.
+    /// The catalog.
     pub catalog: CatalogDelta,
-    /// Its size.
-    pub bytes: u64,
 }
 
 /// Looks at a backup, wholly. Nothing is written, not even beside it.
@@ -59,12 +66,8 @@ pub fn look(file: &Path) -> Result<Backup, RestoreError> {
     if let Some(source) = copy::marked(&conn)? {
         return Err(RestoreError::HalfCopied(source));
     }
-    // An older one has other tables; a start brings them up to date.
-    let (events, pending, last_event_at, catalog) = match schema.0 == schema.1 {
-        true => contents(&conn)?,
-        false => Default::default(),
-    };
-    Ok(Backup { damage, schema, events, pending, last_event_at, catalog, bytes: bytes.len() })
+    let contents = (schema.0 == schema.1).then(|| contents(&conn)).transpose()?;
+    Ok(Backup { damage, schema, contents, bytes: bytes.len() })
 }
 
 /// A file that nobody changes: SQLite makes no files beside it.
@@ -85,12 +88,10 @@ fn immutable(file: &Path) -> Result<Connection, OpenError> {
         .map_err(OpenError::sqlite("opening the file for reading"))
 }
 
-type Contents = (u64, u64, Option<i64>, CatalogDelta);
-
 fn contents(conn: &Connection) -> Result<Contents, OpenError> {
     let sql = "select (select count(*) from event), (select count(*) from delivery where state < 2), \
         (select accepted_at from event order by no desc limit 1)";
-    let (events, pending, last): (i64, i64, Option<i64>) = conn
+    let (events, pending, last_event_at): (i64, i64, Option<i64>) = conn
         .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .map_err(OpenError::sqlite("counting events"))?;
     let catalog =
@@ -98,7 +99,8 @@ fn contents(conn: &Connection) -> Result<Contents, OpenError> {
             Failure::Sql(source) => OpenError::Sqlite { doing: "reading the catalog", source },
             other => OpenError::Damaged(other.to_string()),
         })?;
-    Ok((events.unsigned_abs(), pending.unsigned_abs(), last, catalog))
+    let (events, pending) = (events.unsigned_abs(), pending.unsigned_abs());
+    Ok(Contents { events, pending, last_event_at, catalog })
 }
 
 /// Makes a backup the store of a directory that has none. When it is cut off, there is still none.
@@ -109,10 +111,14 @@ pub fn restore(
 ) -> Result<(), RestoreError> {
     let database = directory.join(DATABASE_FILE);
     let empty = |path: &Path| std::fs::metadata(path).map_or(true, |found| found.len() == 0);
+    // Before the lock, so that nothing is made beside a store; and once more, since a server may have been there until now.
     if !empty(&database) {
         return Err(RestoreError::Exists(database));
     }
     let _lock = open::lock(directory)?;
+    if !empty(&database) {
+        return Err(RestoreError::Exists(database));
+    }
     let unfinished = directory.join(UNFINISHED);
     let written = (|| {
         let mut from = File::open(file)?;

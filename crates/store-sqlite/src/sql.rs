@@ -525,7 +525,7 @@ pub(crate) const PRUNE_KEYS: &str = "delete from idempotency where (tenant, key)
 /// A range of `delivery_due`. All of a subscription at once, so it is said here what
 /// `Delivery::cancelled` says of one.
 pub(crate) const SWEEP: &str = "update delivery set state = ?3, ended_at = ?2, \
-    due_at = 9223372036854775807, holds_lane = null where seq in ( \
+    due_at = 9223372036854775807, holds_lane = null, held_until = null where seq in ( \
     select seq from delivery indexed by delivery_due where subscription = ?1 and state < 2 \
     limit ?4) returning seq, tenant";
 

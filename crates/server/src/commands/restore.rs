@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use posthorn_domain::Timestamp;
-use posthorn_store_sqlite::{self as sqlite, Backup, RestoreError};
+use posthorn_store_sqlite::{self as sqlite, Backup, Contents, RestoreError};
 use serde_json::json;
 
 use super::Context;
@@ -46,16 +46,18 @@ pub async fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let looked = tokio::task::spawn_blocking(move || sqlite::look(&file)).await?;
     bar.finish_and_clear();
     let backup = looked.map_err(|e| explain(&e))?;
-    let key = try_seal(config.seal, &to, &backup)?;
+    let key = try_seal(config.seal, &to, backup.contents.as_ref())?;
     tell(args, &to, &backup, key.as_deref());
     if !args.dry_run {
         write(&args.file, &to).await?;
     }
-    let Backup { schema, events, pending, bytes, .. } = &backup;
+    let Backup { schema, contents, bytes, .. } = &backup;
+    let contents = contents.as_ref();
     if json {
         terminal::json(&json!({
             "file": args.file, "directory": to, "bytes": bytes, "schema": schema.0,
-            "events": events, "pending": pending, "restored": !args.dry_run,
+            "events": contents.map(|contents| contents.events),
+            "pending": contents.map(|contents| contents.pending), "restored": !args.dry_run,
         }))?;
     } else if !args.dry_run {
         terminal::data(format_args!("{} {bytes} bytes", target.display()))?;
@@ -88,36 +90,45 @@ async fn write(file: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(restored.map_err(|e| explain(&e))?)
 }
 
-/// Whether the key that a server would use opens what is sealed; the file of a key that is still to be put there.
-fn try_seal(key: config::Seal, to: &Path, backup: &Backup) -> anyhow::Result<Option<PathBuf>> {
-    if !seal::is_anything_sealed(&backup.catalog) {
+/// Whether the key that a server would use opens what is sealed; the file of a key that is still to be put there. Of a backup
+/// whose contents are not known nothing can be tried.
+fn try_seal(
+    key: config::Seal,
+    to: &Path,
+    contents: Option<&Contents>,
+) -> anyhow::Result<Option<PathBuf>> {
+    let Some(Contents { catalog, .. }) = contents else { return Ok(None) };
+    if !seal::is_anything_sealed(catalog) {
         return Ok(None);
     }
     let file = key.file.clone().unwrap_or_else(|| storage::seal_file(to));
     if key.key.is_none() && !file.exists() {
         return Ok(Some(file));
     }
-    seal::vault(key, &file, &backup.catalog)?;
+    seal::vault(key, &file, catalog)?;
     Ok(None)
 }
 
 /// What will be done.
 fn tell(args: &Args, to: &Path, backup: &Backup, key: Option<&Path>) {
-    let Backup { schema: (schema, known), events, pending, last_event_at, bytes, .. } = backup;
+    let Backup { schema: (schema, known), contents, bytes, .. } = backup;
     let paint = Paint::stderr();
     terminal::note(format_args!(
         "{} is sound: {bytes} bytes, schema version {schema}",
         args.file.display()
     ));
-    if schema < known {
-        terminal::note(format_args!(
-            "its schema is older than that of this Posthorn ({known}); the start brings it up to date"
-        ));
-    } else {
+    if let Some(Contents { events, pending, last_event_at, .. }) = contents {
         let last = last_event_at.map(Timestamp::from_millis);
         let last = last.map_or_else(String::new, |at| format!(", the last of {at}"));
         terminal::note(format_args!(
             "{events} events{last}; {pending} deliveries have not ended and will be sent"
+        ));
+    } else {
+        terminal::note(format_args!(
+            "its schema is older than that of this Posthorn ({known}); the start brings it up to date"
+        ));
+        terminal::note(paint.warn(
+            "so the seal key could not be tried: have that of then ready, or its secrets cannot be read",
         ));
     }
     if let Some(file) = key {

@@ -31,6 +31,7 @@ mod following;
 mod interpreter;
 mod listen_push;
 mod moving;
+mod moving_corners;
 mod mutual_tls;
 mod name_server;
 mod newcomers;

@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 
 /// What `store copy` says, as JSON.
 #[track_caller]
-fn copied(home: &Home, args: &str) -> Value {
+pub(super) fn copied(home: &Home, args: &str) -> Value {
     home.run(&format!("store copy --json {args}")).exits(0).json()
 }
 
 /// A schema of the shared server that is a test's own: how it is named as a target, and as a source.
-fn schema(name: &str) -> (String, String) {
+pub(super) fn schema(name: &str) -> (String, String) {
     let url = postgres::shared().url();
     (format!("--to {url} --to-schema {name}"), format!("--from {url} --from-schema {name}"))
 }
 
-fn sql(statement: &str) {
+pub(super) fn sql(statement: &str) {
     postgres::shared().sql(statement).expect(statement);
 }
 

@@ -104,6 +104,28 @@ fn a_file_that_is_no_sound_backup_is_not_restored() {
 }
 
 #[test]
+fn of_a_backup_with_an_older_schema_it_is_said_that_the_key_could_not_be_tried() {
+    let (home, server) = Home::new().served();
+    server.ask("topics put orders");
+    server.ask("subscriptions create http://127.0.0.1:9/ --paused");
+    home.run("backup --to backup.db").exits(0);
+    server.stop();
+    home.run("seal create --to other.key").exits(0);
+    let other = format!("--set seal.key=file:{}", home.path().join("other.key").display());
+    let restore = format!("restore backup.db --to r --dry-run {other}");
+    home.run(&restore).exits(78).says(&["cannot decrypt"]);
+    // As the version before would have written it.
+    let backup = rusqlite::Connection::open(home.path().join("backup.db")).expect("a connection");
+    let older = "delete from migration where version = (select max(version) from migration); \
+                 drop table kept_answer";
+    backup.execute_batch(older).expect("changed");
+    drop(backup);
+    home.run(&restore).exits(0).says(&["schema is older", "the seal key could not be tried"]);
+    let told = home.run(&format!("{restore} --json")).exits(0).json();
+    assert_eq!((&told["events"], &told["pending"]), (&json!(null), &json!(null)), "{told}");
+}
+
+#[test]
 fn a_store_in_postgres_whose_rows_do_not_fit_is_repaired() {
     let url = postgres::shared().url();
     let mut home = Home::new();

@@ -17,9 +17,10 @@ use crate::{intake, lock, log, sql};
 /// A delivery that was made so much later than its event was made by a job.
 const MADE_LATER: i64 = 60_000;
 
-/// What is read of all events, to read them in their order; large values are not sorted.
+/// What is read of all events, to read them in their order; large values are not sorted. One whose tenant is not there
+/// belongs to nothing.
 pub(super) const ORDER: &str = "select id, tenant, octet_length(payload), cardinality(deliveries) \
-    from event order by id, tenant";
+    from event e where exists (select from tenant t where t.id = e.tenant) order by id, tenant";
 
 /// An event whose turn is next, and what it weighs.
 pub(super) struct Next {
@@ -48,7 +49,8 @@ const FIND: &str = "select e.id, e.tenant, e.topic, e.type, e.attributes, e.key,
     cross join lateral (select * from event where tenant = v.tenant and id = v.id limit 1) as e \
     order by v.place";
 
-/// Wherever each is. Plan: probes of primary keys, partitions pruned.
+/// Wherever each is, unless its subscription is not there: then it belongs to nothing. Plan: probes of primary keys, partitions
+/// pruned.
 const DELIVERIES: &str = "select d.id, d.event, d.subscription, d.tenant, d.seq, d.state::int8, d.due_at, \
     d.attempts::int8, d.budget_base::int8, d.budget_began, d.ended_at, d.lane, \
     (select true from lane_block b where b.delivery = d.id limit 1) is true, d.revival::int8, \
@@ -62,7 +64,8 @@ const DELIVERIES: &str = "select d.id, d.event, d.subscription, d.tenant, d.seq,
         select id, event, subscription, tenant, seq, state, null, attempts, budget_base, \
             budget_began, ended_at, lane, revival, null, outcome \
         from delivery_done where tenant = v.tenant and id = v.id limit 1) as d \
-    left join lateral (select at, lane from scheduled where delivery = d.id limit 1) as w on true";
+    left join lateral (select at, lane from scheduled where delivery = d.id limit 1) as w on true \
+    where (select true from subscription s where s.id = d.subscription limit 1)";
 
 /// Of two rows about one attempt, the one that was late says nothing new.
 const ATTEMPTS: &str = "select a.delivery, a.number::int8, a.started_at, a.no, a.took, a.late, a.manual, \

@@ -28,8 +28,22 @@ pub(super) fn select(sheet: &Sheet) -> String {
                 (name, _) => format!("\"{name}\""),
             };
             let columns: Vec<String> = sheet.columns.iter().map(shown).collect();
-            format!("select {} from {name} order by {}", columns.join(", "), names(key(sheet)))
+            let (columns, order) = (columns.join(", "), names(key(sheet)));
+            let owned = owner(sheet).map_or_else(String::new, |(owner, column)| {
+                format!("where exists (select from {owner} o where o.id = t.\"{column}\") ")
+            });
+            format!("select {columns} from {name} t {owned}order by {order}")
         }
+    }
+}
+
+/// What rows belong to, by which column. Where that is missing they belong to nothing, and are left out.
+fn owner(sheet: &Sheet) -> Option<(&'static str, &'static str)> {
+    match sheet.name {
+        "idempotency" | "redrive" | "job" => Some(("tenant", "tenant")),
+        "failing" => Some(("subscription", "subscription")),
+        "push_channel" | "push_message" => Some(("push_agent", "agent")),
+        _ => None,
     }
 }
 
@@ -110,6 +124,14 @@ pub(super) async fn cut(client: &Object, sheet: &Sheet, keys: &[&Row]) -> Outcom
         same.join(" and ")
     );
     execute(client, &sql, &params(&columns(key(sheet), keys))).await?;
+    if sheet.name == "push_agent" {
+        // Nobody reads them any more, and they would be there again with the agent.
+        let ids: Vec<Option<Uid>> = keys.iter().map(|key| key[0].id().map(Uid)).collect();
+        for table in ["push_channel", "push_message"] {
+            let sql = format!("delete from {table} where agent = any($1::uuid[])");
+            execute(client, &sql, &[&ids]).await?;
+        }
+    }
     Ok(())
 }
 

@@ -7,17 +7,22 @@ use deadpool_postgres::Object;
 use posthorn_domain::{EventId, Timestamp};
 use posthorn_store::copy::{Reading, Row, Sheet, Unit, Value, Writing};
 use posthorn_store::{Error, Result};
+use tracing::warn;
 
 use super::reading::CopyReading;
 use super::{CopyError, connect, events, has_no_node, marked, name, opening, sheets};
 use crate::failure::Outcome;
-use crate::options::Options;
+use crate::options::{Options, quoted};
 use crate::partition::{self, Day};
 use crate::server::Pooling;
 use crate::session::{Session, batch, begin, commit, execute};
 use crate::{lock, migrate, sql};
 
 const WRITING: &str = "write the copy";
+/// So many days before today get partitions whether or not they have rows.
+const DAYS_BETWEEN_MAX: i64 = 400;
+/// How often partitions of a day are tried to be made. A connection that is closed lets go of its locks a moment later.
+const LOCK_TRIES: usize = 3;
 
 /// A store that a copy is made in.
 pub struct CopyTarget {
@@ -41,10 +46,13 @@ impl CopyTarget {
         if other == Some(&*own) {
             return Err(CopyError::Same);
         }
-        look(&client, source).await?;
+        let is_new = look(&client, source).await?;
+        // Before there are tables, so that one that is killed at any moment is known for what it is.
+        mark(&client, options, source).await.map_err(opening)?;
         migrate::run(&session, options, Pooling::None, &migrate::SCHEMA).await?;
+        begin_copy(&client, is_new).await?;
         partition::ensure(&session).await?;
-        begin_copy(&client, source).await.map_err(opening)?;
+        make_between(&session, &client).await?;
         let days = partition::days(&client).await.map_err(opening)?.into_iter().collect();
         Ok(Self { session, client, days })
     }
@@ -83,15 +91,45 @@ impl CopyTarget {
             // What is not of our time has a strange id, and is found in the rest partition as well.
             let sensible = day.begin() > Timestamp::from_millis(0);
             if sensible && self.days.insert(day) {
-                partition::make_if_possible(&self.client, day).await?;
+                make_patiently(&self.client, day).await?;
             }
         }
         Ok(())
     }
 }
 
-/// Refuses what must not be written to.
-async fn look(client: &Object, source: &str) -> Result<(), CopyError> {
+/// Makes what is missing between the oldest day that has partitions and today: what a former run has copied may have got
+/// deliveries of any of them since, and later, while a reading of the copy itself is under way, nobody can attach any.
+async fn make_between(session: &Session, client: &Object) -> Result<(), CopyError> {
+    let look = async {
+        let days = partition::days(client).await?;
+        Ok((days.first().copied(), partition::now(client).await?))
+    };
+    let (oldest, now) = look.await.map_err(opening)?;
+    let today = Day::of(now);
+    if let Some(oldest) = oldest.filter(|oldest| *oldest < today) {
+        let count = oldest.until(today).min(DAYS_BETWEEN_MAX);
+        partition::make_days(session, today.before(count).begin(), count).await?;
+    }
+    Ok(())
+}
+
+/// Makes the partitions of a day. Where somebody has the others in use for long, its rows go to the rest partition, where
+/// everything works the same: a copy that waits for a reading of its own would wait for ever.
+async fn make_patiently(client: &Object, day: Day) -> Outcome<()> {
+    for _ in 0..LOCK_TRIES {
+        match partition::make_if_possible(client, day).await {
+            Err(failure) if failure.is_lock_wait() => batch(client, "rollback").await?,
+            made => return made,
+        }
+    }
+    let day = day.name("event");
+    warn!(day, "The tables are in use; rows of this day go to the default partition");
+    Ok(())
+}
+
+/// Refuses what must not be written to. Whether the copy is new, and not one that goes on.
+async fn look(client: &Object, source: &str) -> Result<bool, CopyError> {
     let sql = "select pg_try_advisory_lock($1, hashtext(current_setting('search_path')))";
     let seen = async {
         let held: bool = client.query_one(sql, &[&lock::COPIES]).await?.try_get(0)?;
@@ -107,9 +145,9 @@ async fn look(client: &Object, source: &str) -> Result<(), CopyError> {
     };
     match seen.await.map_err(opening)? {
         (false, _, _) => Err(CopyError::InUse),
-        (true, Some(begun), _) if begun == source => Ok(()),
+        (true, Some(begun), _) if begun == source => Ok(false),
         (true, Some(begun), _) => Err(CopyError::OtherSource(begun)),
-        (true, None, true) => Ok(()),
+        (true, None, true) => Ok(true),
         (true, None, false) => Err(CopyError::NotEmpty),
     }
 }
@@ -121,22 +159,52 @@ async fn is_empty(client: &Object) -> Outcome<bool> {
     Ok(client.query_one(sql, &[]).await?.try_get(0)?)
 }
 
-/// Marks the store, and takes the index away for as long as lanes may have two heads for a moment. How it is made is kept
-/// with the mark.
-async fn begin_copy(client: &Object, source: &str) -> Outcome<()> {
+/// Marks the store, which may have no tables yet.
+async fn mark(client: &Object, options: &Options, source: &str) -> Outcome<()> {
     begin(client).await?;
+    if let Some(schema) = &options.schema {
+        batch(client, &format!("create schema if not exists {}", quoted(schema))).await?;
+    }
     batch(
         client,
         "create table if not exists unfinished_copy \
-         (one boolean primary key default true check (one), source text not null, head_index text not null)",
+         (one boolean primary key default true check (one), source text not null, head_index text)",
     )
     .await?;
-    let mark = "insert into unfinished_copy (source, head_index) select $1::text, indexdef \
-        from pg_indexes where schemaname = current_schema() and indexname = 'delivery_live_head' \
-        on conflict (one) do nothing";
+    let mark =
+        "insert into unfinished_copy (source) values ($1::text) on conflict (one) do nothing";
     client.execute(mark, &[&source]).await?;
-    batch(client, "drop index if exists delivery_live_head").await?;
     commit(client).await
+}
+
+/// Takes the index away for as long as lanes may have two heads for a moment. How it is made is kept with the mark. A server
+/// that started before it could see the mark keeps its store, without the mark.
+async fn begin_copy(client: &Object, is_new: bool) -> Result<(), CopyError> {
+    let look = async { Ok((has_no_node(client).await?, is_empty(client).await?)) };
+    let refusal = match look.await.map_err(opening)? {
+        (false, _) => Some(CopyError::InUse),
+        (true, false) if is_new => Some(CopyError::NotEmpty),
+        _ => None,
+    };
+    if let Some(refusal) = refusal {
+        if is_new {
+            batch(client, "drop table unfinished_copy").await.map_err(opening)?;
+        }
+        return Err(refusal);
+    }
+    let begun = async {
+        begin(client).await?;
+        batch(
+            client,
+            "update unfinished_copy set head_index = (select indexdef from pg_indexes \
+             where schemaname = current_schema() and indexname = 'delivery_live_head') \
+             where head_index is null; \
+             drop index if exists delivery_live_head",
+        )
+        .await?;
+        commit(client).await
+    };
+    Ok(begun.await.map_err(opening)?)
 }
 
 /// What is counted with the rows, as the transactions of a server would have left it.

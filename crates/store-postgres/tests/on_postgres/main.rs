@@ -1,6 +1,7 @@
 //! The store against a real server: the suite every store must pass, and what only several nodes on
 //! one database can get wrong.
 
+mod copying;
 mod expunging;
 mod failures;
 mod fixture;

@@ -25,11 +25,13 @@ macro_rules! deliveries {
     };
 }
 
+/// A time until which one was held means nothing when it has ended; former programs left it there.
 const DELIVERIES: &str = concat!(
     deliveries!(),
     "select d.id, e.id, s.id, t.id, d.seq, d.state, iif(d.state < 2, d.due_at, null), d.attempts, \
      d.budget_base, coalesce(d.budget_began, e.deliver_at, e.accepted_at), d.ended_at, d.lane, \
-     d.state >= 2 and ifnull(d.holds_lane, 0), d.revival, d.held_until, d.outcome, w.at, w.lane \
+     d.state >= 2 and ifnull(d.holds_lane, 0), d.revival, iif(d.state < 2, d.held_until, null), \
+     d.outcome, w.at, w.lane \
      from own cross join delivery d on d.seq = own.seq cross join event e on e.no = d.event \
      cross join subscription s on s.no = d.subscription cross join tenant t on t.no = d.tenant \
      left join scheduled w on w.seq = d.seq order by d.id"
@@ -40,6 +42,7 @@ const ATTEMPTS: &str = concat!(
     "select d.id, a.number, a.started_at, a.no, a.took, a.late, a.manual, a.status, a.failure, \
      ifnull(a.detail, ''), a.timings, ifnull(a.response, x''), a.response_expunged_at, a.request \
      from own cross join delivery d on d.seq = own.seq \
+     cross join subscription s on s.no = d.subscription cross join tenant t on t.no = d.tenant \
      cross join attempt a indexed by attempt_of on a.delivery = d.seq \
      order by d.id, a.number, a.started_at"
 );
@@ -49,18 +52,22 @@ pub(super) fn walk(conn: &Connection, bites: &mut Bites<'_>) -> rusqlite::Result
     let mut order = conn.prepare(ORDER)?;
     let mut numbers = order.query([])?;
     while let Some(number) = numbers.next()? {
-        if !bites.push(unit(conn, number.get(0)?)?) {
+        // One whose tenant is not there belongs to nothing.
+        if let Some(unit) = unit(conn, number.get(0)?)?
+            && !bites.push(unit)
+        {
             return Ok(());
         }
     }
     Ok(())
 }
 
-fn unit(conn: &Connection, no: i64) -> rusqlite::Result<Unit> {
+fn unit(conn: &Connection, no: i64) -> rusqlite::Result<Option<Unit>> {
     let columns = EVENT.columns.len();
-    let (row, first, end): (Row, i64, i64) = conn.prepare_cached(FIND)?.query_row([no], |row| {
-        Ok((values(row, 0, columns)?, row.get(columns)?, row.get(columns + 1)?))
-    })?;
+    let found = conn.prepare_cached(FIND)?.query_row([no], |row| {
+        Ok((values(row, 0, columns)?, row.get::<_, i64>(columns)?, row.get::<_, i64>(columns + 1)?))
+    });
+    let Some((row, first, end)) = found.optional()? else { return Ok(None) };
     let all = |sql: &str, columns: usize| -> rusqlite::Result<Vec<Row>> {
         let mut statement = conn.prepare_cached(sql)?;
         let found = statement.query_map([first, end, no], |row| values(row, 0, columns))?;
@@ -71,7 +78,7 @@ fn unit(conn: &Connection, no: i64) -> rusqlite::Result<Unit> {
         true => Vec::new(),
         false => all(ATTEMPTS, ATTEMPT.columns.len())?,
     };
-    Ok(Unit { row, deliveries, attempts })
+    Ok(Some(Unit { row, deliveries, attempts }))
 }
 
 /// Writes events, with the small numbers of this store.

@@ -2,6 +2,10 @@
 //!
 //! Every `select` gives the columns of its sheet in their order, sorted by its key. Every `put` takes them as parameters;
 //! a row with the same key is replaced. `cut` removes by the key.
+//!
+//! Places of running jobs and redrives are row numbers here and ids elsewhere, and the two orders differ: a scheduled delivery keeps its
+//! id when it enters its lane, but gets a number of that moment. A place is translated to one that has no row behind it in
+//! the one order that is before it in the other: some rows may be looked at twice, none is passed over.
 
 use posthorn_store::copy::{Row, Sheet, Value};
 use rusqlite::types::Null;
@@ -33,6 +37,74 @@ pub(super) fn layout(sheet: &Sheet) -> Layout {
         None if sheet.name == "store" => Layout::Store,
         None => Layout::Events,
     }
+}
+
+/// Whether a job walks over deliveries instead of events, as the engine decides it (`jobs::prepare`).
+macro_rules! walks_deliveries {
+    ($work:literal) => {
+        concat!(
+            "(json_extract(",
+            $work,
+            ", '$.kind') in ('cancel', 'forget', 'retry') \
+             or (json_extract(",
+            $work,
+            ", '$.kind') = 'replay' \
+             and (json_extract(",
+            $work,
+            ", '$.subscription') is null \
+             or json_extract(",
+            $work,
+            ", '$.status') not in ('all', 'missed'))))"
+        )
+    };
+}
+
+/// The id up to which everything has been looked at, of a row number.
+macro_rules! id_of_place {
+    ($table:literal, $number:literal, $place:literal) => {
+        concat!(
+            "(select case when exists (select 1 from ",
+            $table,
+            " where ",
+            $number,
+            " > ",
+            $place,
+            ") \
+             then ifnull((select max(id) from ",
+            $table,
+            " where id < \
+             (select min(id) from ",
+            $table,
+            " where ",
+            $number,
+            " > ",
+            $place,
+            ")), zeroblob(16)) \
+             else ifnull((select max(id) from ",
+            $table,
+            "), zeroblob(16)) end)"
+        )
+    };
+}
+
+/// And the other way round.
+macro_rules! place_of_id {
+    ($table:literal, $number:literal, $id:literal) => {
+        concat!(
+            "coalesce((select min(",
+            $number,
+            ") - 1 from ",
+            $table,
+            " where id > ",
+            $id,
+            "), \
+             (select max(",
+            $number,
+            ") from ",
+            $table,
+            "), 0)"
+        )
+    };
 }
 
 const PLAIN: &[Plain] = &[
@@ -80,31 +152,49 @@ const PLAIN: &[Plain] = &[
     Plain {
         sheet: "redrive",
         // The place of one that has ended is nobody's business.
-        select: "select r.id, t.id, r.filter, r.per_second, r.state, r.total, r.moved, \
-                 r.created_at, r.finished_at, iif(r.state = 0, (select d.id from delivery d \
-                 where d.seq <= r.cursor order by d.seq desc limit 1), null) \
-                 from redrive r join tenant t on t.no = r.tenant order by r.id",
-        put: "insert or replace into redrive (id, tenant, filter, per_second, state, total, moved, \
-              created_at, finished_at, cursor) values (?1, (select no from tenant where id = ?2), \
-              ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce((select seq from delivery where id <= ?10 \
-              order by id desc limit 1), 0))",
+        select: concat!(
+            "select r.id, t.id, r.filter, r.per_second, r.state, r.total, r.moved, \
+             r.created_at, r.finished_at, \
+             case when r.state <> 0 or r.cursor = 0 then null else ",
+            id_of_place!("delivery", "seq", "r.cursor"),
+            " end from redrive r join tenant t on t.no = r.tenant order by r.id"
+        ),
+        put: concat!(
+            "insert or replace into redrive (id, tenant, filter, per_second, state, total, moved, \
+             created_at, finished_at, cursor) values (?1, (select no from tenant where id = ?2), \
+             ?3, ?4, ?5, ?6, ?7, ?8, ?9, case when ?10 is null or ?10 = zeroblob(16) then 0 else ",
+            place_of_id!("delivery", "seq", "?10"),
+            " end)"
+        ),
         cut: &["delete from redrive where id = ?1"],
     },
     Plain {
         sheet: "job",
-        select: "select j.id, t.id, j.work, j.per_second, j.state, j.seen, j.done, j.created_by, \
-                 j.created_at, j.finished_at, j.problem, case when j.state <> 0 then null \
-                 when json_extract(j.work, '$.kind') in ('cancel', 'forget', 'retry') \
-                 then (select d.id from delivery d where d.seq <= j.cursor order by d.seq desc limit 1) \
-                 else (select e.id from event e where e.no <= j.cursor order by e.no desc limit 1) end \
-                 from job j join tenant t on t.no = j.tenant order by j.id",
-        put: "insert or replace into job (id, tenant, work, per_second, state, seen, done, \
-              created_by, created_at, finished_at, problem, cursor) values \
-              (?1, (select no from tenant where id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
-              case when json_extract(?3, '$.kind') in ('cancel', 'forget', 'retry') \
-              then (select seq from delivery where id <= ?12 order by id desc limit 1) \
-              else (select e.no from event e indexed by event_by_id where e.id <= ?12 and e.tenant = \
-              (select no from tenant where id = ?2) order by e.id desc limit 1) end)",
+        // Zero is not nothing: it says that a delivery of one event was made.
+        select: concat!(
+            "select j.id, t.id, j.work, j.per_second, j.state, j.seen, j.done, j.created_by, \
+             j.created_at, j.finished_at, j.problem, \
+             case when j.state <> 0 or j.cursor is null then null \
+             when j.cursor = 0 then zeroblob(16) when ",
+            walks_deliveries!("j.work"),
+            " then ",
+            id_of_place!("delivery", "seq", "j.cursor"),
+            " else ",
+            id_of_place!("event", "no", "j.cursor"),
+            " end from job j join tenant t on t.no = j.tenant order by j.id"
+        ),
+        put: concat!(
+            "insert or replace into job (id, tenant, work, per_second, state, seen, done, \
+             created_by, created_at, finished_at, problem, cursor) values \
+             (?1, (select no from tenant where id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
+             case when ?12 is null then null when ?12 = zeroblob(16) then 0 when ",
+            walks_deliveries!("?3"),
+            " then ",
+            place_of_id!("delivery", "seq", "?12"),
+            " else ",
+            place_of_id!("event", "no", "?12"),
+            " end)"
+        ),
         cut: &["delete from job where id = ?1"],
     },
     Plain {

@@ -1,6 +1,7 @@
 //! What one can see of the store from outside.
 
 mod backup;
+mod copying;
 mod expunging;
 mod kill;
 mod kill_push;

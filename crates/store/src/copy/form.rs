@@ -122,7 +122,7 @@ pub struct Column {
     pub name: &'static str,
     /// What it holds.
     pub kind: Kind,
-    /// Whether both sides must agree. Places of jobs and redrives are translated, and may read differently.
+    /// Whether both sides must agree at the end. Places of jobs and redrives are translated, and may read differently.
     pub compared: bool,
 }
 
@@ -307,7 +307,7 @@ static IDEMPOTENCY: Sheet = sheet(
     &[id("tenant"), text("key"), bytes("fingerprint"), id("event"), int("accepted_at")],
 );
 
-/// `cursor`: the delivery that was looked at last.
+/// `cursor`: an id up to which all deliveries were looked at.
 static REDRIVE: Sheet = sheet(
     "redrive",
     1,
@@ -325,7 +325,8 @@ static REDRIVE: Sheet = sheet(
     ],
 );
 
-/// `cursor`: the event, or the delivery, that was looked at last.
+/// `cursor`: an id up to which all events, or all deliveries, were looked at; which of them depends on the work. All zeros: a
+/// delivery of one event was made.
 static JOB: Sheet = sheet(
     "job",
     1,
