@@ -41,8 +41,9 @@ impl Backup {
     fn start(home: &Home) -> Self {
         let mut command = Command::new(litestream());
         command.args(["replicate", "-config", "litestream.yml"]).current_dir(home.path());
-        let log = fs::File::options().create(true).append(true);
-        let log = log.clone().open(home.path().join("litestream.log")).expect("a log");
+        let mut log = fs::File::options();
+        let log = log.create(true).append(true).open(home.path().join("litestream.log"));
+        let log = log.expect("a log");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         Self(command.spawn().expect("it starts"))
     }
