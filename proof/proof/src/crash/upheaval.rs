@@ -22,7 +22,7 @@ use crate::crash::wire::{Answer, Call, Client};
 /// How long another machine may take to become the primary.
 const PROMOTE_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the database may take to be whole again.
-const WHOLE_PATIENCE: Duration = Duration::from_secs(120);
+const WHOLE_PATIENCE: Duration = Duration::from_secs(240);
 /// How long a machine may take to find back by itself. After that it is built anew, as an operator would have it: Patroni
 /// does not always notice that a former primary went another way.
 const REBUILD_AFTER: Duration = Duration::from_secs(30);
@@ -282,15 +282,16 @@ impl Ground {
     /// Waits until one machine is the primary and the other its synchronous standby; which is the primary.
     async fn whole(&self) -> anyhow::Result<usize> {
         let deadline = Instant::now() + WHOLE_PATIENCE;
-        let mut rebuild = Some(Instant::now() + REBUILD_AFTER);
+        let mut rebuild = Instant::now() + REBUILD_AFTER;
         loop {
             for machine in 0..MACHINES {
                 let answer = self.ask(machine, "GET", "/primary", &Value::Null, ASK_PATIENCE).await;
                 if !answer.is_some_and(|answer| answer.is_success()) {
                     continue;
                 }
-                if rebuild.is_some_and(|at| Instant::now() >= at) {
-                    rebuild = None;
+                if Instant::now() >= rebuild {
+                    // Once more if even that one does not find back, as on a busy machine.
+                    rebuild = Instant::now() + REBUILD_AFTER * 2;
                     let other = MACHINES - 1 - machine;
                     say(&format!(
                         "  {} does not find back; it is built anew",
