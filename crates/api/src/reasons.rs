@@ -230,6 +230,11 @@ const fn of_waiting(reason: WaitReason) -> (&'static str, &'static str) {
             "Look for slow receivers: `posthorn deliveries list --state pending`. Operators can \
              raise engine.slots.",
         ),
+        WaitReason::Hold => (
+            "The server was started on hold (`posthorn serve --hold`): it accepts events and sends \
+             nothing.",
+            "Let it go on: `posthorn resume`. What is due is sent then.",
+        ),
     }
 }
 

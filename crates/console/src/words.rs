@@ -123,6 +123,7 @@ pub(crate) fn waiting(reason: &str) -> &'static str {
         Some(WaitReason::Paused) => "its subscription, which is paused",
         Some(WaitReason::Disabled) => "its subscription, which is disabled",
         Some(WaitReason::Quota) => "room: its tenant has as much as it may",
+        Some(WaitReason::Hold) => "somebody to let the server go on: it is on hold",
     }
 }
 

@@ -34,11 +34,13 @@ pub enum WaitReason {
     Disabled,
     /// All slots are taken, or all that its tenant may have.
     Quota,
+    /// The server is on hold: it sends nothing until somebody lets it go on.
+    Hold,
 }
 
 impl WaitReason {
     /// All of them, for documents and tables.
-    pub const ALL: [WaitReason; 13] = [
+    pub const ALL: [WaitReason; 14] = [
         Self::Schedule,
         Self::Scheduled,
         Self::RetryAfter,
@@ -52,6 +54,7 @@ impl WaitReason {
         Self::Paused,
         Self::Disabled,
         Self::Quota,
+        Self::Hold,
     ];
 
     /// As it is shown.
@@ -70,6 +73,7 @@ impl WaitReason {
             Self::Paused => "paused",
             Self::Disabled => "disabled",
             Self::Quota => "quota",
+            Self::Hold => "hold",
         }
     }
 

@@ -8,11 +8,11 @@
 //! # What it must not know
 //! Why somebody holds, and what other nodes do.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use metrics::gauge;
-use posthorn_domain::{AttemptOutcome, AuditAction, FailureCode};
+use posthorn_domain::{AttemptOutcome, AuditAction, FailureCode, Timestamp};
 use tracing::{info, warn};
 
 use crate::audit::Line;
@@ -24,7 +24,13 @@ use crate::transport::{Outbound, Sending, Transport, UrlProblem, Vetting};
 
 /// Whether nothing is sent. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Hold(Arc<AtomicBool>);
+pub(crate) struct Hold(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    on: AtomicBool,
+    ended: OnceLock<Timestamp>,
+}
 
 impl Hold {
     pub(crate) fn new(on: bool) -> Self {
@@ -32,11 +38,26 @@ impl Hold {
         if on {
             warn!("on hold: events are accepted and nothing is sent; `posthorn resume` goes on");
         }
-        Self(Arc::new(AtomicBool::new(on)))
+        Self(Arc::new(Inner { on: AtomicBool::new(on), ended: OnceLock::new() }))
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.on.load(Ordering::Acquire)
+    }
+
+    /// When it ended, if there was one.
+    pub(crate) fn ended(&self) -> Option<Timestamp> {
+        self.0.ended.get().copied()
+    }
+
+    /// Ends it; false when there was none.
+    fn end(&self, now: Timestamp) -> bool {
+        let was_on = self.is_on();
+        if was_on {
+            // A hold ends once; who ends it at the same moment means the same.
+            let _ = self.0.ended.set(now);
+        }
+        was_on && self.0.on.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -87,7 +108,7 @@ impl Engine {
         }
         let line = Line::new(AuditAction::NodeResumed, "node", &self.node());
         self.writing(None, Some(line), true, |along| self.store().note(along)).await?;
-        let was_on = self.inner.hold.0.swap(false, Ordering::AcqRel);
+        let was_on = self.inner.hold.end(self.inner.clock.now());
         gauge!(ON_HOLD).set(0.0);
         // Everybody who is ready has waited for this.
         drop(self.inner.scheduler.send(Input::Renewed).await);

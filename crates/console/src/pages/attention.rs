@@ -43,6 +43,7 @@ const SYSTEM: (&str, &str) = ("/console/system", "System");
 /// What may be wrong with the server.
 #[derive(Default)]
 struct Wrong {
+    on_hold: bool,
     disk_full: Option<Duration>,
     overloaded: Option<Duration>,
     /// How long the store took to answer.
@@ -54,6 +55,7 @@ struct Wrong {
 pub(crate) fn banners(visit: &Visit, ping: Duration, now: Timestamp) -> Vec<Banner> {
     let engine = visit.engine();
     let wrong = Wrong {
+        on_hold: engine.is_on_hold(),
         disk_full: engine.admission().disk_full_for(),
         overloaded: engine.admission().overloaded_for(),
         ping,
@@ -63,7 +65,7 @@ pub(crate) fn banners(visit: &Visit, ping: Duration, now: Timestamp) -> Vec<Bann
 }
 
 fn told(wrong: Wrong, now: Timestamp) -> Vec<Banner> {
-    let Wrong { disk_full, overloaded, ping, lost } = wrong;
+    let Wrong { on_hold, disk_full, overloaded, ping, lost } = wrong;
     let ago = |span: Duration| {
         let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         Some(Time::new(Timestamp::from_millis(now.as_millis().saturating_sub(millis)), now))
@@ -77,6 +79,12 @@ fn told(wrong: Wrong, now: Timestamp) -> Vec<Banner> {
         link: SYSTEM.1,
     };
     let mut banners = Vec::new();
+    if on_hold {
+        let what = "This server is on hold.".to_owned();
+        let cost = "It accepts events and sends nothing.";
+        let next = "posthorn resume lets it go on: what is due is sent then.";
+        banners.push(banner(what, None, cost, next));
+    }
     if let Some(span) = disk_full {
         let what = "The disk is full.".to_owned();
         let cost =
@@ -354,6 +362,7 @@ mod tests {
         let minute = Duration::from_secs(60);
         let node = NodeId::new(Timestamp::from_millis(0), 7);
         let wrong = Wrong {
+            on_hold: true,
             disk_full: Some(minute),
             overloaded: Some(minute),
             ping: Duration::from_millis(1_500),
@@ -361,6 +370,7 @@ mod tests {
         };
         let banners = told(wrong, now);
         let wanted = [
+            ("This server is on hold.", "sends nothing", false),
             ("The disk is full.", "Every publish is refused", true),
             ("The server is overloaded", "Some publishes are refused", true),
             ("The store is slow: it took 1.5 s to answer.", "wait for it", false),

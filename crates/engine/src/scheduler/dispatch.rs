@@ -105,7 +105,7 @@ impl Scheduler {
         };
         let probing = queue.health.is_probing(policy.breaker.as_ref());
         let Some((work, start)) = queue.take(now, spacing, floor, probing) else { return };
-        let late = queue.held(&work, start, policy, now);
+        let late = queue.held(&work, start, policy, self.parts.around.hold.ended(), now);
         let fence = Fence { shard, epoch, node: self.parts.node };
         let began = view.subscription.stops.shifted(work.delivery.budget_began, now);
         if policy.schedule.outlives(began, now) {

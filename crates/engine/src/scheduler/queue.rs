@@ -206,12 +206,14 @@ impl Queue {
         self.stopped = Some((waiting.reason, waiting.until.unwrap_or(now)));
     }
 
-    /// What has held a delivery back that begins now and might have since `start`; `None` when it begins at once.
+    /// What has held a delivery back that begins now and might have since `start`; `None` when it begins at once. `resumed`
+    /// is when nothing was sent at all until then.
     pub(super) fn held(
         &self,
         work: &Work,
         start: Timestamp,
         policy: &Policy,
+        resumed: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<Held> {
         let delivery = &work.delivery;
@@ -234,6 +236,9 @@ impl Queue {
         }
         let waited = |since: Timestamp| now.since(since) >= Held::MOMENT;
         let by = match self.stopped {
+            _ if resumed.is_some_and(|at| at >= start.max(delivery.due_at)) => {
+                Some(WaitReason::Hold)
+            }
             _ if start > delivery.due_at && policy.spacing.is_some() => Some(WaitReason::Spacing),
             Some((reason, until)) if until >= delivery.due_at => Some(reason),
             _ if waited(self.lined_up.max(delivery.due_at)) => Some(WaitReason::Quota),

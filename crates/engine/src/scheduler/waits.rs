@@ -120,6 +120,9 @@ impl Scheduler {
         policy: &Policy,
         now: Timestamp,
     ) -> Option<Waiting> {
+        if self.parts.around.hold.is_on() {
+            return Some(Waiting::on(WaitReason::Hold));
+        }
         let health = &queue.health;
         if health.held_until() > now {
             return Some(Waiting::until(health.held_by().reason(), health.held_until()));

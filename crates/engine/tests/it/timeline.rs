@@ -7,7 +7,7 @@ use posthorn_domain::{
     Answer, AttemptOutcome, DeadReason, DeliveryId, DeliveryState, Filter, SubscriptionId,
     WaitReason,
 };
-use posthorn_engine::{Engine, Error, SubscriptionChange};
+use posthorn_engine::{Engine, Error, Options, SubscriptionChange};
 use serde_json::json;
 
 use crate::house::{House, TENANT, answered, publish, rest, subscribe};
@@ -80,6 +80,30 @@ async fn a_pause_is_seen_while_it_lasts_and_afterwards() {
     rest(5).await;
     let expected = ["accepted", "matched", "paused 30s", "attempt 1", "Delivered"];
     assert_eq!(told(&engine, id).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_seen_while_it_lasts_and_afterwards() {
+    let (house, engine) = House::open().await;
+    let view = subscribe(&engine, "https://a/", json!({})).await;
+    engine.stop().await;
+    let engine = house.engine_with(2, Options { hold: true, ..Options::default() }).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(30).await;
+    let id = only(&house);
+    assert_eq!(told(&engine, id).await, ["accepted", "matched", "hold"]);
+    let standing = engine.subscription_state(TENANT, view.subscription.id).await;
+    assert_eq!(standing.waiting.map(|waiting| waiting.reason), Some(WaitReason::Hold));
+    assert!(engine.resume().await.expect("resumes"));
+    rest(5).await;
+    let expected = ["accepted", "matched", "hold 30s", "attempt 1", "Delivered"];
+    assert_eq!(told(&engine, id).await, expected);
+    // What comes afterwards has nothing to do with it.
+    engine.publish(TENANT, publish("2", None)).await.expect("accepted");
+    rest(5).await;
+    let later = house.store.all_deliveries().into_iter().max_by_key(|delivery| delivery.seq);
+    let later = later.expect("two").id;
+    assert_eq!(told(&engine, later).await, ["accepted", "matched", "attempt 1", "Delivered"]);
 }
 
 #[tokio::test(start_paused = true)]
