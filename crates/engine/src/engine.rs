@@ -52,6 +52,8 @@ use crate::watch::{Watch, ensure_system};
 const SCHEDULER_QUEUE: usize = 1_024;
 /// The pause after the store could not say who has seen a recall.
 const RECALL_PAUSE: Duration = Duration::from_millis(200);
+/// How long a node that leaves waits for a sign of life that is under way.
+const LAST_BEAT: Duration = Duration::from_secs(2);
 
 /// What an engine is made of.
 pub struct Parts {
@@ -137,6 +139,8 @@ pub(crate) struct Inner {
     health: watch::Sender<Health>,
     known: KnownNodes,
     services: Mutex<JoinSet<()>>,
+    /// Says that this node gives no signs of life any more; closed once that is so.
+    leaving: watch::Sender<bool>,
 }
 
 impl Engine {
@@ -173,6 +177,7 @@ impl Engine {
         let (answers, answer_queue) = mpsc::unbounded_channel();
         let (effects, effect_queue) = mpsc::unbounded_channel();
         let (failed, failures) = mpsc::unbounded_channel();
+        let (leaving, leaves) = watch::channel(false);
         let (health, _) = watch::channel(Health::Running);
         let admission = Arc::new(Admission::new(options.admission.clone()));
         let outcomes = Outcomes::default();
@@ -279,6 +284,7 @@ impl Engine {
             health,
             known: KnownNodes::new(Arc::clone(&clock)),
             services: Mutex::new(JoinSet::new()),
+            leaving,
         });
         let engine = Engine { inner, by: Acting::SERVER };
 
@@ -327,7 +333,7 @@ impl Engine {
             options: Arc::clone(&options),
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
-            failed,
+            failed: failed.clone(),
             admission: Arc::clone(&admission),
             unstored: Seldom::default(),
             clock: Arc::clone(&clock),
@@ -347,6 +353,8 @@ impl Engine {
             term,
             wakes: wakes.clone(),
             known: known.clone(),
+            leaving: leaves,
+            failed,
         };
         services.spawn(run_membership.run());
         let run_watch = Watch {
@@ -533,8 +541,13 @@ impl Engine {
             Err(_) => warn!("some attempts did not end in time; they will be repeated"),
         }
         self.write_counted().await;
-        // Its shards are others' from here on: what has not been sent yet stays unsent.
+        // Its shards are others' from here on: what has not been sent yet stays unsent. A sign of life after the farewell
+        // would take shards again for a node that is gone.
         self.inner.around.term.lost();
+        self.inner.leaving.send_replace(true);
+        if tokio::time::timeout(LAST_BEAT, self.inner.leaving.closed()).await.is_err() {
+            warn!("the store did not answer a last sign of life in time");
+        }
         if let Err(e) = self.inner.store.depart(self.inner.node).await {
             warn!(error = %chain(&e), "the node could not release its leases; they will expire");
         }
@@ -571,7 +584,6 @@ impl Engine {
         &self,
         changing: impl Future<Output = posthorn_store::Result<Option<CatalogVersion>>>,
     ) -> Result<()> {
-        let inner = &self.inner;
         let version = match changing.await {
             Ok(Some(version)) => version,
             Ok(None) => return Ok(()),
@@ -582,6 +594,12 @@ impl Engine {
             }
             Err(e) => return Err(e.into()),
         };
+        self.make_known(version).await.map_err(after_a_commit)
+    }
+
+    /// Waits until a change that is stored is known here and everywhere.
+    async fn make_known(&self, version: CatalogVersion) -> Result<()> {
+        let inner = &self.inner;
         self.refresh_catalog().await?;
         if let Err(e) = inner.store.notify(&[]).await {
             warn!(error = %chain(&e), "other nodes could not be notified of a change; they will \
@@ -627,6 +645,17 @@ impl Engine {
                 }
             }
         }
+    }
+}
+
+/// What was done stays done: whatever fails behind it, nobody may say that nothing was.
+fn after_a_commit(e: Error) -> Error {
+    match e {
+        Error::Store(cause) => {
+            let context = "make a change known that is stored";
+            Error::Store(posthorn_store::Error::unknown(context, cause))
+        }
+        other => other,
     }
 }
 

@@ -632,7 +632,8 @@ impl Intake {
         for pending in planned {
             // Errors cannot be copied, but each publisher is told what to do about it.
             let e = match e {
-                posthorn_store::Error::Unknown { .. } => {
+                // What failed for good may have done so after the commit, which a restart then finds.
+                posthorn_store::Error::Unknown { .. } | posthorn_store::Error::Fatal { .. } => {
                     posthorn_store::Error::Unknown { context, source: None }
                 }
                 posthorn_store::Error::DiskFull { .. } => {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use posthorn_domain::{Epoch, NodeId, Shard};
 use posthorn_store::{Grant, Heartbeat, Membership as Members, Result, Store};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -46,6 +46,10 @@ pub(crate) struct Membership {
     pub(crate) term: LeaseTerm,
     pub(crate) wakes: Wakes,
     pub(crate) known: KnownNodes,
+    /// That this node gives no signs of life any more.
+    pub(crate) leaving: watch::Receiver<bool>,
+    /// Where it is told that the store cannot be worked with any more.
+    pub(crate) failed: mpsc::UnboundedSender<String>,
 }
 
 /// What a run of the membership service keeps in mind.
@@ -62,8 +66,9 @@ struct Mind {
 }
 
 impl Membership {
-    /// Runs until it is dropped.
+    /// Runs until it is dropped, or the node leaves.
     pub(crate) async fn run(self) {
+        let mut leaving = self.leaving.clone();
         let mut mind = Mind::default();
         let mut beat = tokio::time::interval(self.options.heartbeat_interval);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -72,6 +77,8 @@ impl Membership {
         loop {
             tokio::select! {
                 biased;
+                // The handle on it lives as long as the engine.
+                () = async { drop(leaving.wait_for(|leaves| *leaves).await) } => return,
                 _ = beat.tick() => self.beat(&mut mind).await,
                 shards = self.store.notified() => self.hinted(shards, &mut mind).await,
                 shards = self.wakes.next() => {
@@ -113,6 +120,9 @@ impl Membership {
         };
         if let Err(e) = result {
             mind.failed = true;
+            if matches!(e, posthorn_store::Error::Fatal { .. }) {
+                drop(self.failed.send(chain(&e)));
+            }
             ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "heartbeat").increment(1);
             warn!(error = %chain(&e), "leases could not be renewed");
         }

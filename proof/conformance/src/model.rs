@@ -616,7 +616,7 @@ impl Store for ModelStore {
     }
 
     async fn depart(&self, node: NodeId) -> Result<()> {
-        self.shared.state.lock().leases.depart(node);
+        self.farewell(node).await;
         Ok(())
     }
 

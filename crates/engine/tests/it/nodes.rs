@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use posthorn_domain::SubscriptionStatus;
-use posthorn_engine::{AdmissionOptions, Options, Refused, SubscriptionChange};
-use posthorn_store::{CatalogChange, Store};
+use posthorn_engine::{
+    AdmissionOptions, Error, Health, NewSubscription, Options, Refused, SubscriptionChange,
+};
+use posthorn_store::{CatalogChange, Error as StoreError, Store};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
 
@@ -166,6 +169,56 @@ async fn a_node_that_did_not_come_back_after_an_outage_is_replaced() {
     let owner = holders[0].node;
     assert!(holders.iter().all(|holder| holder.node == owner));
     drop(second);
+}
+
+/// The farewell of a node is its last word, also when it takes long to be heard.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_leaves_gives_no_signs_of_life_behind_its_farewell() {
+    let house = House::new();
+    let (first, second) = (house.engine(1).await, house.engine(2).await);
+    rest(30).await;
+    house.store.set_slow_farewell(Duration::from_secs(5));
+    first.stop().await;
+    rest(2).await;
+    let holders = house.holders().await;
+    assert_eq!(holders.len(), 64);
+    let owner = holders[0].node;
+    assert!(holders.iter().all(|holder| holder.node == owner), "the other has all");
+    drop(second);
+}
+
+/// What is stored is not said to be undone, whatever happens afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_other_nodes_could_not_be_told_of_is_not_called_undone() {
+    let (house, engine) = House::open().await;
+    house.store.set_away(true);
+    let new = NewSubscription { destination: "https://a/".into(), ..NewSubscription::default() };
+    let refused = engine.create_subscription(TENANT, new).await.map(drop);
+    assert!(matches!(refused, Err(Error::Store(StoreError::Unknown { .. }))), "{refused:?}");
+    house.store.set_away(false);
+    rest(5).await;
+    assert_eq!(engine.catalog().subscriptions(TENANT).len(), 1, "it was made");
+}
+
+/// A store that fails for good may have failed behind the commit.
+#[tokio::test(start_paused = true)]
+async fn nobody_says_that_nothing_was_stored_when_the_store_breaks() {
+    let (house, engine) = House::open().await;
+    house.store.set_broken();
+    let refused = engine.publish(TENANT, publish("1", None)).await.map(drop);
+    assert!(matches!(refused, Err(Error::Store(StoreError::Unknown { .. }))), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_only_renews_its_leases_notices_a_broken_store() {
+    let (house, engine) = House::open().await;
+    let mut health = engine.health();
+    house.store.set_broken();
+    let failed = |health: &Health| matches!(health, Health::Failed(_));
+    timeout(Duration::from_secs(10), health.wait_for(failed))
+        .await
+        .expect("noticed")
+        .expect("open");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use posthorn_domain::NodeId;
 use posthorn_store::{Error, Membership, Result};
 
 use super::{BeforeBite, Inbox, ModelStore};
@@ -16,6 +17,8 @@ pub(super) struct Reach {
     away: AtomicBool,
     late: Mutex<Option<Duration>>,
     blind: AtomicBool,
+    broken: AtomicBool,
+    farewell: Mutex<Option<Duration>>,
 }
 
 impl ModelStore {
@@ -35,6 +38,24 @@ impl ModelStore {
         self.shared.reach.blind.store(blind, Ordering::Relaxed);
     }
 
+    /// Makes the same fail as while it is away, but for good, as after an error of its disk.
+    pub fn set_broken(&self) {
+        self.shared.reach.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Has nodes that leave hear so much later that they have left.
+    pub fn set_slow_farewell(&self, late: Duration) {
+        *self.shared.reach.farewell.lock() = Some(late);
+    }
+
+    pub(super) async fn farewell(&self, node: NodeId) {
+        self.shared.state.lock().leases.depart(node);
+        let late = *self.shared.reach.farewell.lock();
+        if let Some(late) = late {
+            tokio::time::sleep(late).await;
+        }
+    }
+
     pub(super) fn looked(&self, mut members: Membership) -> Membership {
         if self.shared.reach.blind.load(Ordering::Relaxed) {
             members.holders.clear();
@@ -50,6 +71,9 @@ impl ModelStore {
     }
 
     pub(super) fn reach(&self) -> Result<()> {
+        if self.shared.reach.broken.load(Ordering::Relaxed) {
+            return Err(Error::fatal("reach the store", "it is broken"));
+        }
         match self.shared.reach.away.load(Ordering::Relaxed) {
             true => Err(Error::unavailable("reach the store", "it is away")),
             false => Ok(()),
