@@ -75,9 +75,9 @@ pub const CODES: [(Code, &str, &str); 12] = [
     ),
     (
         Code::Denied,
-        "the API key is missing, wrong, or lacks the required scope",
+        "the API key is missing, wrong, or lacks the required scope; or this user may not listen on the port",
         "Give a key with --key or POSTHORN_KEY; an operator can create one with `posthorn keys \
-         create`.",
+         create`. Ports below 1024 need extra privileges.",
     ),
     (
         Code::Config,

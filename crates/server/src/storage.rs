@@ -123,6 +123,16 @@ pub fn explain_open(error: &OpenError) -> Failure {
     }
 }
 
+/// What to do about a database that cannot be reached.
+fn unreachable_hint(message: &str) -> &'static str {
+    // As rustls says it. The server answers, so waiting does not help.
+    if message.contains("invalid peer certificate") {
+        return "its certificate is not of a public authority, or not for this name: add sslrootcert=FILE to store.url \
+                for an authority of your own; sslmode=disable uses no TLS";
+    }
+    "start it or correct store.url; store.start_timeout sets how long a start waits"
+}
+
 async fn connect(
     options: &posthorn_store_postgres::Options,
     patience: Duration,
@@ -148,15 +158,16 @@ async fn connect(
                 .hint("check store.url: user, password, database, and the permissions of the role")
                 .into());
         }
+        let hint = unreachable_hint(&message);
         if Instant::now() + wait >= deadline {
             return Err(Failure::new(
                 Code::Unavailable,
                 format!("PostgreSQL could not be reached within {patience:?}: {message}"),
             )
-            .hint("start it or correct store.url; store.start_timeout sets how long a start waits")
+            .hint(hint)
             .into());
         }
-        warn!(error = %message, retry_in = ?wait, "PostgreSQL cannot be reached; retrying");
+        warn!(error = %message, hint, retry_in = ?wait, "PostgreSQL cannot be reached; retrying");
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(WAIT_MAX);
     }

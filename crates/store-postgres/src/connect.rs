@@ -3,7 +3,7 @@
 //! # Theory of operation
 //! A URL may name several servers, of which one takes writes at a time. They are tried in turn, beginning with the one
 //! that did last, and the next is not kept waiting by one that is silent: a machine that is cut off or frozen refuses
-//! nothing. A standby refuses writes and is passed over.
+//! nothing. A standby refuses writes; it is asked again as long as others are silent, because it may just be promoted.
 //!
 //! When connections begin to end on another server than before, those that were made earlier are given up: the server
 //! that they belong to may still be there, with a past of its own, or be silent for ever. Those at rest are not handed out any
@@ -18,6 +18,7 @@
 //! with the next fail-over. So a connection that hears this warning ends at once, before the answer is read, and
 //! the caller learns that nobody knows ([`Failure::Committing`](crate::failure::Failure)).
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -46,8 +47,12 @@ pub(crate) type PgConnection =
 
 /// How long a server may be silent before the next one is tried as well.
 const HEAD_START: Duration = Duration::from_millis(250);
-/// How long those that are silent are still waited for when all others have refused.
-const LAST_CHANCE: Duration = Duration::from_secs(1);
+/// When one is asked again that has refused, while others are silent.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long those that are silent are waited for when all others refuse, less than whoever wants a connection waits: what was
+/// said says more than that the time is over.
+const PATIENCE: Duration = Duration::from_secs(5);
+const MARGIN: Duration = Duration::from_millis(200);
 /// Where the server says that a commit waits no longer for a standby. Names of its functions are not translated.
 const GAVE_UP_WAITING: &str = "SyncRepWaitForLSN";
 
@@ -56,6 +61,7 @@ const GAVE_UP_WAITING: &str = "SyncRepWaitForLSN";
 pub(crate) struct Connector {
     servers: Arc<[Config]>,
     tls: MakeRustlsConnect,
+    patience: Duration,
     place: Arc<Place>,
 }
 
@@ -86,7 +92,8 @@ impl Connector {
     pub(crate) fn new(config: &Config, tls: MakeRustlsConnect) -> Self {
         let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
         let servers = (0..servers).map(|index| only(config, index)).collect();
-        Self { servers, tls, place: Arc::default() }
+        let patience = config.get_connect_timeout().copied().unwrap_or(PATIENCE);
+        Self { servers, tls, patience: patience.saturating_sub(MARGIN), place: Arc::default() }
     }
 
     /// The same, with somebody who reads what the server says.
@@ -100,29 +107,33 @@ impl Connector {
     pub(crate) async fn connect(&self) -> Connected {
         let first = self.place.server.load(Ordering::Relaxed);
         let order = (0..self.servers.len()).map(|n| (first + n) % self.servers.len());
-        let mut racing: FuturesUnordered<_> =
-            order.enumerate().map(|(place, index)| self.try_one(place, index)).collect();
+        let mut racing = FuturesUnordered::new();
+        for (place, index) in (0..).zip(order) {
+            racing.push(self.try_one(HEAD_START * place, index));
+        }
+        let end = Instant::now() + self.patience;
+        let mut silent: BTreeSet<usize> = (0..self.servers.len()).collect();
         let mut refused: Option<Error> = None;
         loop {
-            let next = async {
-                match refused {
-                    // Somebody has answered; the silent ones get only a little longer.
-                    Some(_) if racing.len() < self.servers.len() => tokio::select! {
-                        next = racing.next() => next,
-                        () = sleep(HEAD_START * self.count() + LAST_CHANCE) => None,
-                    },
-                    _ => racing.next().await,
-                }
+            let next = match &refused {
+                Some(_) => timeout_at(end, racing.next()).await.ok().flatten(),
+                None => racing.next().await,
             };
-            match (next.await, refused.take()) {
+            match (next, refused.take()) {
                 (Some((index, Ok(connected))), _) => {
                     self.arrived(index);
                     return Ok(connected);
                 }
-                // An answer of a server says more than a connection that was refused.
-                (Some((_, Err(error))), earlier) => {
+                (Some((index, Err(error))), earlier) => {
+                    silent.remove(&index);
+                    // An answer of a server says more than a connection that was refused.
                     let tells = |error: &Error| error.code().is_some();
-                    refused = Some(earlier.filter(|e| tells(e) && !tells(&error)).unwrap_or(error));
+                    let error = earlier.filter(|e| tells(e) && !tells(&error)).unwrap_or(error);
+                    if silent.is_empty() {
+                        return Err(error);
+                    }
+                    refused = Some(error);
+                    racing.push(self.try_one(AGAIN, index));
                 }
                 (None, Some(error)) => return Err(error),
                 // Without a single server; the driver says so itself.
@@ -131,12 +142,8 @@ impl Connector {
         }
     }
 
-    fn count(&self) -> u32 {
-        u32::try_from(self.servers.len()).unwrap_or(1)
-    }
-
-    async fn try_one(&self, place: usize, index: usize) -> (usize, Connected) {
-        sleep(HEAD_START * u32::try_from(place).unwrap_or(1)).await;
+    async fn try_one(&self, pause: Duration, index: usize) -> (usize, Connected) {
+        sleep(pause).await;
         (index, self.servers[index].connect(self.tls.clone()).await)
     }
 

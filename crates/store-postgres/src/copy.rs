@@ -16,21 +16,26 @@ mod reading;
 mod sheets;
 mod writing;
 
+use std::time::Duration;
+
 use deadpool_postgres::Object;
 use posthorn_domain::CatalogVersion;
 use posthorn_store::{CatalogDelta, Error, Result};
+use tokio::time::sleep;
 
-use crate::catalog;
 use crate::failure::{Failure, Outcome};
-use crate::migrate;
 use crate::options::Options;
 use crate::session::Session;
+use crate::{catalog, gate, migrate};
 
 pub use reading::CopyReading;
 pub use writing::CopyTarget;
 pub(crate) use writing::check_complete;
 
 const OPENING: &str = "look at the database";
+/// How often, and how long in all, connections of a server may still be there that has stopped.
+const CLOSING_TRIES: u32 = 20;
+const CLOSING_PAUSE: Duration = Duration::from_millis(100);
 
 /// A store that is copied.
 pub struct CopySource {
@@ -108,9 +113,20 @@ pub async fn unfinished_copy(options: &Options) -> Result<Option<String>> {
     marked(&client).await.map_err(opening)
 }
 
+/// Whether no server works with the store. One that was silent for a lease may still be there, and so may one that has not said
+/// yet that it is there: their connections tell. Those of a server that has just stopped are gone a moment later.
 pub(crate) async fn has_no_node(client: &Object) -> Outcome<bool> {
     let sql = "select not exists (select from node where expires_at > clock_timestamp())";
-    Ok(client.query_one(sql, &[]).await?.try_get(0)?)
+    if !client.query_one(sql, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(false);
+    }
+    for _ in 0..CLOSING_TRIES {
+        if !gate::has_servers(client).await? {
+            return Ok(true);
+        }
+        sleep(CLOSING_PAUSE).await;
+    }
+    Ok(false)
 }
 
 /// What tells a store from all others: which server, database and schema.

@@ -142,7 +142,7 @@ fn meaning(state: &SqlState, ends: bool, committing: bool) -> Meaning {
     };
     match meaning {
         // Without an answer to the commit itself nobody may say that nothing was changed.
-        Meaning::Unavailable | Meaning::DiskFull if ends && committing => Meaning::Unknown,
+        _ if ends && committing => Meaning::Unknown,
         // An answer to a statement: the transaction was rolled back.
         meaning => meaning,
     }
@@ -264,7 +264,9 @@ mod tests {
             ("58030", true, true, Unknown),
             ("58030", false, true, Unavailable),
             ("23505", false, true, Fatal),
-            ("XX001", true, true, Fatal),
+            ("XX001", true, true, Unknown),
+            ("XX001", true, false, Fatal),
+            ("XX001", false, true, Fatal),
         ] {
             let found = meaning(&SqlState::from_code(state), ends, committing);
             assert_eq!(found, wanted, "{state} {ends} {committing}");

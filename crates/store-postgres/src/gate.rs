@@ -22,6 +22,7 @@ use tokio_postgres::error::SqlState;
 use crate::codec::Reader;
 use crate::failure::Outcome;
 use crate::lock;
+use crate::session::BY_HAND;
 
 /// The first key is this and the version; other locks of ours begin below.
 const GATES: i64 = 730_000;
@@ -118,6 +119,18 @@ async fn at_work(client: &Object, older: i64) -> Outcome<Vec<String>> {
         programs.push(text);
     }
     Ok(programs)
+}
+
+/// Whether a server has come through a gate, whatever it knows: also one that gives no signs of life, but is not gone.
+pub(crate) async fn has_servers(client: &Object) -> Outcome<bool> {
+    let text = format!(
+        "select exists (select from pg_locks l join pg_stat_activity a using (pid) \
+         where l.locktype = 'advisory' and l.objsubid = 2 and l.granted \
+         and l.database = (select oid from pg_database where datname = current_database()) \
+         and l.classid::int8 between {GATES} and {GATES_END} and l.objid::int8 = {PLACE} \
+         and a.application_name <> $1)"
+    );
+    Ok(client.query_one(&text, &[&BY_HAND]).await?.try_get(0)?)
 }
 
 /// The nodes that were heard of lately, by id and version. A table of before does not have the latter.

@@ -106,21 +106,33 @@ pub(crate) async fn make_days(session: &Session, first: Timestamp, count: i64) -
     make_missing(session, Some(Day::of(first)), count).await
 }
 
-/// Makes what is missing of `count` days, from today unless another day is named.
+/// Makes what is missing of `count` days, from today unless another day is named. While somebody has the tables in use for long,
+/// days that nobody named are left to a later round; until then their rows go to the rest partition.
 async fn make_missing(session: &Session, first: Option<Day>, count: i64) -> Result<()> {
     session
         .run(ENSURE, move |client| {
             Box::pin(async move {
-                let first = match first {
+                let begin = match first {
                     Some(day) => day,
                     None => Day::of(now(client).await?),
                 };
                 let there = days(client).await?;
-                for day in (first.0..first.0 + count).map(Day) {
+                for day in (begin.0..begin.0 + count).map(Day) {
                     if there.contains(&day) {
                         continue;
                     }
-                    make_if_possible(client, day).await?;
+                    match make_if_possible(client, day).await {
+                        Err(failure) if first.is_none() && failure.is_lock_wait() => {
+                            batch(client, "rollback").await?;
+                            let day = day.name("event");
+                            warn!(
+                                day,
+                                "The tables are in use; the partitions of this day are made later"
+                            );
+                            break;
+                        }
+                        made => made?,
+                    }
                 }
                 Ok(())
             })

@@ -38,6 +38,8 @@ use crate::{gate, metrics};
 const TRIES_MAX: u32 = 8;
 /// What slow work may take.
 const SLOW: Duration = Duration::from_secs(600);
+/// Who works beside servers.
+pub(crate) const BY_HAND: &str = "posthorn, by hand";
 /// Before a repeat; times the number of the try.
 const REPEAT_PAUSE: Duration = Duration::from_millis(5);
 
@@ -91,9 +93,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// For work beside servers, at the database itself: what is set here must not be found by others.
+    /// For work beside servers, at the database itself: what is set here must not be found by others. Other sessions can tell
+    /// its connections from those of a server.
     pub(crate) fn direct(options: &Options) -> Result<Self> {
-        let options = &options.direct();
+        let mut options = options.direct();
+        options.application_name = BY_HAND.to_owned();
+        // One may be kept for long, beside those that are asked meanwhile.
+        options.connections = options.connections.max(4);
+        let options = &options;
         let (config, tls) = options.parse()?;
         Self::new(options, Connector::new(&config, tls), Pooling::None, SCHEMA.known())
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use posthorn_store::{CatalogChange, Store as _};
 use posthorn_store_postgres::PostgresStore;
+use posthorn_testkit::authority::Pair;
 use posthorn_testkit::postgres::TestPostgres;
 use posthorn_testkit::program::{Home, Running, Server};
 use posthorn_testkit::wait::until;
@@ -63,6 +64,31 @@ fn a_database_that_refuses_us_is_named_at_once() {
     let output = home.run("serve --set store.start_timeout=3s");
     assert_ne!(output.code, Some(0));
     output.says(&["no_such_database", "store.url"]);
+}
+
+#[test]
+fn a_database_whose_certificate_nobody_knows_says_what_to_do() {
+    let database = database();
+    let own = Pair::self_signed("localhost");
+    database.enable_tls(&own.certificate, &own.key).expect("TLS");
+    let home = Home::new();
+    let url = database.url().replace("127.0.0.1", "localhost");
+    home.store_in(&url);
+    // The server needs a moment to read its settings again.
+    until("TLS", || {
+        let probe = home.run(&format!("store probe --url {url}?sslmode=require"));
+        probe.out.contains("certificate") || probe.err.contains("certificate")
+    });
+    home.run("serve --set store.start_timeout=1s").exits(69).says(&[
+        "retrying",
+        "invalid peer certificate",
+        "sslrootcert=FILE",
+        "sslmode=disable",
+    ]);
+    let mut trusting = Home::new();
+    let file = trusting.write("database-ca.pem", &own.certificate);
+    trusting.store_in(&format!("{url}?sslmode=verify-full&sslrootcert={}", file.display()));
+    drop(trusting.serve());
 }
 
 /// What was revoked behind the nodes' backs, so that no hint of it ever came, is noticed all the same:

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use posthorn_conformance::builders::at;
-use posthorn_store::Error;
 use posthorn_store::copy::{ATTEMPT, DELIVERY, SHEETS};
-use posthorn_store_postgres::{CopyError, CopyTarget, Options, PostgresStore, repair};
+use posthorn_store::{Error, Store};
+use posthorn_store_postgres::{CopyError, CopySource, CopyTarget, Options, PostgresStore, repair};
 use posthorn_testkit::postgres::shared;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -75,6 +75,48 @@ async fn a_store_that_a_server_takes_at_the_last_moment_stays_its_own() {
     assert!(!is_there(&client, "unfinished_copy").await, "it is as it was");
     assert!(is_there(&client, "delivery_live_head").await);
     drop(connect(&url).await);
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_but_is_still_connected_is_at_work() {
+    let url = database().await;
+    // It has given no sign of life, like one that was silent for longer than a lease.
+    let store = connect(&url).await;
+    store.ping().await.expect("an answer");
+    let source = CopySource::open(&options(&url)).await.expect("a source");
+    assert!(!source.is_at_rest().await.expect("an answer"));
+    let refused = CopyTarget::open(&options(&url), SOURCE, None).await.map(drop);
+    assert!(matches!(refused, Err(CopyError::InUse)), "{refused:?}");
+    drop(store);
+    // Who copies from it as well is no server.
+    assert!(source.is_at_rest().await.expect("an answer"));
+    drop(CopyTarget::open(&options(&url), SOURCE, None).await.expect("a target"));
+}
+
+#[tokio::test]
+async fn one_connection_in_the_configuration_is_enough_for_a_copy() {
+    let options = Options { connections: 1, ..options(&database().await) };
+    drop(CopyTarget::open(&options, SOURCE, None).await.expect("a target"));
+}
+
+#[tokio::test]
+async fn a_server_starts_while_somebody_reads_for_long_and_a_day_is_missing() {
+    let url = database().await;
+    drop(connect(&url).await);
+    let (reader, client) = (raw(&url).await, raw(&url).await);
+    let text = "select 'event_d' || to_char((clock_timestamp() at time zone 'utc') + interval '3 days', 'YYYYMMDD')";
+    let day: String = client.query_one(text, &[]).await.expect("a name").get(0);
+    client.batch_execute(&format!("drop table {day}")).await.expect("dropped");
+    reader.batch_execute("begin; select count(*) from event").await.expect("a reader");
+    let store = timeout(Duration::from_secs(20), PostgresStore::connect(options(&url))).await;
+    drop(store.expect("soon").expect("a connection"));
+    assert!(!is_there(&client, &day).await);
+    reader.batch_execute("commit").await.expect("ended");
+    let others = "drop table if exists delivery_done_d$, attempt_d$";
+    let others = others.replace('$', day.trim_start_matches("event_d"));
+    client.batch_execute(&others).await.expect("dropped");
+    drop(connect(&url).await);
+    assert!(is_there(&client, &day).await, "made by the next who could");
 }
 
 #[tokio::test]

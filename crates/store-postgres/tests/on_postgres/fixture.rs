@@ -62,8 +62,15 @@ impl Databases {
         found.expect("a store of this fixture").1.clone()
     }
 
+    async fn fresh(&self) -> Arc<PostgresStore> {
+        let url = database().await;
+        crate::pooler::prepare(&url).await;
+        self.open(url).await
+    }
+
     async fn open(&self, url: String) -> Arc<PostgresStore> {
-        let store = Arc::new(connect(&url).await);
+        let options = crate::pooler::way_to(&url).await;
+        let store = Arc::new(PostgresStore::connect(options).await.expect("a connection"));
         self.stores.lock().expect("not poisoned").push((address(&store), url));
         store
     }
@@ -72,7 +79,7 @@ impl Databases {
 #[async_trait]
 impl Fixture for Databases {
     async fn store(&self) -> Arc<dyn Store> {
-        self.open(database().await).await
+        self.fresh().await
     }
 
     async fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
@@ -85,7 +92,7 @@ impl Fixture for Databases {
 #[async_trait]
 impl PushFixture for Databases {
     async fn push_store(&self) -> Arc<dyn PushStore> {
-        self.open(database().await).await
+        self.fresh().await
     }
 
     async fn peer(&self, store: &Arc<dyn PushStore>) -> Arc<dyn PushStore> {

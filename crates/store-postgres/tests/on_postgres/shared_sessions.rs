@@ -1,4 +1,5 @@
-//! A pooler that shares sessions, and keeps prepared statements: such a one is not on every machine.
+//! A pooler that shares sessions, and keeps prepared statements: such a one is not on every machine (`pooler` has the
+//! real one).
 //!
 //! A database stands in for it whose sessions do not say who they are: each question for the process gets another answer,
 //! so the store finds what it would find behind such a pooler. Everything that it does then is tried, except for the
@@ -45,7 +46,7 @@ async fn refused(url: &str) -> String {
 }
 
 /// Runs what a refusal says, for the whole database.
-async fn obey(url: &str, told: &str) {
+pub(crate) async fn obey(url: &str, told: &str) {
     let name = url.rsplit_once('/').expect("a database").1;
     let client = raw(url).await;
     let statements: Vec<_> = told.split("alter role CURRENT_ROLE ").skip(1).collect();

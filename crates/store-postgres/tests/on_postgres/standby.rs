@@ -170,3 +170,29 @@ async fn of_several_servers_the_one_that_takes_writes_is_found() {
     let error = PostgresStore::connect(options(&none)).await.err().expect("nobody there");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
+
+/// A way that takes long, as one between continents does or a server that many come to at once, beside one that refuses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_server_gets_the_time_that_a_connection_may_take() {
+    let url = crate::fixture::database().await;
+    let (before, path) = url.rsplit_once('/').expect("a path");
+    let (user, host) = before.rsplit_once('@').expect("a user");
+    let way = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let slow = way.local_addr().expect("an address");
+    let host = host.to_owned();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = way.accept().await {
+            let host = host.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(2_500)).await;
+                // Loopback only, to the server of the tests.
+                #[allow(clippy::disallowed_methods)]
+                let mut far = tokio::net::TcpStream::connect(host).await.expect("the server");
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    let several = format!("{user}@127.0.0.1:1,{slow}/{path}");
+    let store = PostgresStore::connect(options(&several)).await.expect("a connection");
+    store.ping().await.expect("an answer");
+}

@@ -29,8 +29,9 @@ pub(super) fn begin(file: &Path) -> anyhow::Result<()> {
         file.display()
     )));
     terminal::note(format!(
-        "Next: start the server anew (each node, with the same file), then run\n  posthorn seal \
-         rotate --finish {}",
+        "Next: start the server anew, then run\n  posthorn seal rotate --finish {}\nWith several nodes \
+         every node must know a key before one of them seals with it: put the old line first, give the \
+         file to each node, start each anew, then swap the lines",
         file.display()
     ));
     Ok(())
