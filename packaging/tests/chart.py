@@ -27,6 +27,7 @@ REFUSED = {
     f"{INGRESS},push.endpointUrl=https://hooks.example.com,ingress.pushHost=hooks.example.com": "another host",
     "replicas=0": "replicas",
     "replica=3": "replica",
+    "hold=maybe": "hold",
     "store.sqlite.size=large": "size",
 }
 
@@ -210,6 +211,12 @@ def main():
         "push-split": every | {"Service": 3, "Deployment": 2, "PodDisruptionBudget": 2, "Ingress": 1, "ServiceMonitor": 1},
     }
     assert {name: kinds(name) for name in names} == expected, {name: kinds(name) for name in names}
+    (held,) = [pod for pod in pods(rendered("postgres")) if "serve" in pod["spec"]["containers"][0]["args"]]
+    (container,) = held["spec"]["containers"]
+    assert container["args"][-1] == "--hold", container["args"]
+    assert "/etc/posthorn-database" in {mount["mountPath"] for mount in container["volumeMounts"]}
+    (free,) = [pod for pod in pods(rendered("defaults")) if "serve" in pod["spec"]["containers"][0]["args"]]
+    assert "--hold" not in free["spec"]["containers"][0]["args"]
     roles = {}
     for document in rendered("push-split"):
         if document["kind"] == "Deployment":

@@ -46,7 +46,7 @@ spec:
     - name: posthorn
       image: {{ printf "%s:%s" $v.image.repository (default $root.Chart.AppVersion $v.image.tag) }}
       imagePullPolicy: {{ $v.image.pullPolicy }}
-      args: [serve, --config, /etc/posthorn/posthorn.yaml]
+      args: [serve, --config, /etc/posthorn/posthorn.yaml{{ if $v.hold }}, --hold{{ end }}]
       env:
         - name: POD_IP
           valueFrom:
@@ -135,12 +135,18 @@ spec:
           mountPath: /var/lib/posthorn
         - name: tmp
           mountPath: /tmp
+        {{- with $v.volumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: config
       configMap:
         name: {{ include "posthorn.fullname" $root }}
     - name: tmp
       emptyDir: {}
+    {{- with $v.volumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
     {{- if eq $v.store.kind "postgres" }}
     - name: data
       emptyDir: {}
