@@ -190,6 +190,13 @@ impl Patroni {
         Ok(())
     }
 
+    /// Starts the Patroni of a machine anew, under which its PostgreSQL goes on.
+    pub fn restart_patroni(&self, machine: usize) -> Result<()> {
+        let child = self.machines[machine].patroni.lock().take();
+        child.map_or(Ok(()), end)?;
+        self.start_machine(machine)
+    }
+
     /// Kills everything on a machine, as a power cut would.
     pub fn kill_machine(&self, machine: usize) -> Result<()> {
         if let Some(child) = self.machines[machine].patroni.lock().take() {

@@ -212,7 +212,7 @@ fn check_plants(args: &Arc<Args>) -> bool {
     }
     let mut all = true;
     let clean = many(args, None, false);
-    println!("{:26} {}", "(none)", verdict(&clean, args.start));
+    clean.print(args);
     all &= clean.is_clean();
     for plant in PLANTS.iter().filter(|plant| !plant.rare) {
         let summary = many(args, Some(plant), false);

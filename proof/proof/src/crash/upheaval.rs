@@ -282,16 +282,27 @@ impl Ground {
     /// Waits until one machine is the primary and the other its synchronous standby; which is the primary.
     async fn whole(&self) -> anyhow::Result<usize> {
         let deadline = Instant::now() + WHOLE_PATIENCE;
-        let mut rebuild = Instant::now() + REBUILD_AFTER;
+        let mut help = Instant::now() + REBUILD_AFTER;
+        let mut was_restarted = false;
         loop {
             for machine in 0..MACHINES {
                 let answer = self.ask(machine, "GET", "/primary", &Value::Null, ASK_PATIENCE).await;
                 if !answer.is_some_and(|answer| answer.is_success()) {
                     continue;
                 }
-                if Instant::now() >= rebuild {
+                if Instant::now() >= help && !was_restarted {
+                    // Patroni 3.0.2 may read etcd from a copy in memory that is out of date for good after its process was
+                    // frozen. Then it cannot say any more which standby is the synchronous one.
+                    was_restarted = true;
+                    help = Instant::now() + REBUILD_AFTER;
+                    let name = Patroni::name(machine);
+                    say(&format!(
+                        "  {name} does not name its standby; its Patroni is started anew"
+                    ));
+                    self.with(move |patroni| patroni.restart_patroni(machine)).await?;
+                } else if Instant::now() >= help {
                     // Once more if even that one does not find back, as on a busy machine.
-                    rebuild = Instant::now() + REBUILD_AFTER * 2;
+                    help = Instant::now() + REBUILD_AFTER * 2;
                     let other = MACHINES - 1 - machine;
                     say(&format!(
                         "  {} does not find back; it is built anew",
