@@ -2,7 +2,7 @@
 //! became of it. Those remove the head's row and write it anew, and hold no lock of the lane for that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use posthorn_conformance::builders::{
@@ -16,14 +16,38 @@ use posthorn_store::{
     Claim, DeliveryFilter, Error, Listing, Moved, PendingAsk, Record, Recorded, Refusal, Result,
     StateKind, Store, Work,
 };
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::fixture::{Databases, connect, raw, until_somebody_waits, uuid_text};
 
-/// How long the stress test runs.
+/// How long the stress test runs, at least.
 const STRESS: Duration = Duration::from_secs(2);
+/// How long it may take on a busy machine until enough was done.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What is enough: outcomes written down, and dead letters that came back.
+const ENOUGH: (usize, usize) = (50, 20);
 const LANES: usize = 6;
+
+/// What was done so far, and whether to stop.
+#[derive(Default)]
+struct Progress {
+    stop: AtomicBool,
+    written: AtomicUsize,
+    moved: AtomicUsize,
+}
+
+impl Progress {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    fn is_enough(&self) -> bool {
+        let (written, moved) = ENOUGH;
+        self.written.load(Ordering::Relaxed) > written && self.moved.load(Ordering::Relaxed) > moved
+    }
+}
 
 /// A dead letter and the head behind it.
 async fn dead_and_head(setting: &Setting) -> (DeliveryId, DeliveryId) {
@@ -271,10 +295,10 @@ async fn work(
     store: Arc<dyn Store>,
     to: SubscriptionId,
     lanes: Vec<Option<Lane>>,
-    stop: Arc<AtomicBool>,
-) -> usize {
+    progress: Arc<Progress>,
+) {
     let mut written = 0;
-    while !stop.load(Ordering::Relaxed) {
+    while progress.goes_on() {
         let mut due = heads(&*store, to).await;
         due.retain(|work| lanes.contains(&work.delivery.lane));
         due.reverse();
@@ -306,9 +330,9 @@ async fn work(
         for reply in store.record(records).await.expect("record") {
             assert!(matches!(reply, Recorded::Written { .. }), "it was overtaken: {reply:?}");
             written += 1;
+            progress.written.fetch_add(1, Ordering::Relaxed);
         }
     }
-    written
 }
 
 /// What an operator may be told while others work.
@@ -321,9 +345,8 @@ fn harmless<T>(answer: Result<T>) -> usize {
 }
 
 /// Retries dead letters one by one, latest first, until told to stop.
-async fn retry_all(setting: Arc<Setting>, store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> usize {
-    let mut moved = 0;
-    while !stop.load(Ordering::Relaxed) {
+async fn retry_all(setting: Arc<Setting>, store: Arc<dyn Store>, progress: Arc<Progress>) {
+    while progress.goes_on() {
         let state = Some(StateKind::Dead);
         let filter = DeliveryFilter { state, ..DeliveryFilter::default() };
         for dead in store
@@ -332,28 +355,26 @@ async fn retry_all(setting: Arc<Setting>, store: Arc<dyn Store>, stop: Arc<Atomi
             .expect("dead letters")
             .items
         {
-            moved += harmless(store.retry_delivery(setting.tenant, dead.id, at(30)).await);
+            let moved = harmless(store.retry_delivery(setting.tenant, dead.id, at(30)).await);
+            progress.moved.fetch_add(moved, Ordering::Relaxed);
         }
     }
-    moved
 }
 
 /// Redrives all dead letters again and again until told to stop.
-async fn redrive_all(setting: Arc<Setting>, store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> usize {
-    let mut moved = 0;
-    while !stop.load(Ordering::Relaxed) {
+async fn redrive_all(setting: Arc<Setting>, store: Arc<dyn Store>, progress: Arc<Progress>) {
+    while progress.goes_on() {
         let wanted = redrive(setting.tenant, at(1_000));
         let id = store.create_redrive(wanted).await.expect("a redrive").id;
         loop {
             let bite = store.advance_redrive(id, 5, at(30), None).await.expect("a bite");
-            moved += bite.moved;
+            progress.moved.fetch_add(bite.moved, Ordering::Relaxed);
             if bite.state != RedriveState::Running {
                 break;
             }
         }
         sleep(Duration::from_millis(5)).await;
     }
-    moved
 }
 
 async fn deadlocks(client: &Client) -> i64 {
@@ -374,28 +395,28 @@ async fn lanes_survive_revivals_and_work_at_once() {
         let plans: Vec<_> = lanes.iter().map(|lane| (to, lane.clone())).collect();
         setting.publish(&plans).await;
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let (mut workers, mut operators) = (Vec::new(), Vec::new());
+    let progress = Arc::new(Progress::default());
+    let mut tasks = Vec::new();
     for part in lanes.chunks(LANES / 2) {
-        let (setting, store, stop) = (Arc::clone(&setting), another(&url).await, Arc::clone(&stop));
-        workers.push(tokio::spawn(work(setting, store, to, part.to_vec(), stop)));
+        let (setting, store) = (Arc::clone(&setting), another(&url).await);
+        tasks.push(tokio::spawn(work(setting, store, to, part.to_vec(), Arc::clone(&progress))));
     }
     let (one, two) = (another(&url).await, another(&url).await);
-    operators.push(tokio::spawn(retry_all(Arc::clone(&setting), one, Arc::clone(&stop))));
-    operators.push(tokio::spawn(redrive_all(Arc::clone(&setting), two, Arc::clone(&stop))));
-    let until = Instant::now() + STRESS;
-    while Instant::now() < until && !workers.iter().chain(&operators).any(|t| t.is_finished()) {
+    tasks.push(tokio::spawn(retry_all(Arc::clone(&setting), one, Arc::clone(&progress))));
+    tasks.push(tokio::spawn(redrive_all(Arc::clone(&setting), two, Arc::clone(&progress))));
+    let begun = Instant::now();
+    while !tasks.iter().any(JoinHandle::is_finished)
+        && (begun.elapsed() < STRESS || !progress.is_enough())
+        && begun.elapsed() < PATIENCE
+    {
         sleep(Duration::from_millis(20)).await;
     }
-    stop.store(true, Ordering::Relaxed);
-    let (mut written, mut moved) = (0, 0);
-    for worker in workers {
-        written += worker.await.expect("a worker");
+    progress.stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("a worker or an operator");
     }
-    for operator in operators {
-        moved += operator.await.expect("an operator");
-    }
-    assert!(written > 50 && moved > 20, "the test did something: {written} and {moved}");
+    let (written, moved) = (&progress.written, &progress.moved);
+    assert!(progress.is_enough(), "the test did something: {written:?} and {moved:?}");
     // What is left goes out in order, and all of it.
     loop {
         let due = setting.pending(to, at(1_000)).await;
