@@ -14,12 +14,12 @@ use crate::failure::Outcome;
 use crate::migrate;
 use crate::options::Options;
 use crate::session::{
-    Operation, Session, allow_slow, batch, begin, begin_snapshot, commit, execute,
+    Operation, Session, allow_endless, batch, begin, begin_snapshot, commit, execute,
 };
 use crate::{lock, sql};
 
-const LOOK: Operation = Operation::read("check", "compare rows with each other").slow();
-const REPAIR: Operation = Operation::write("repair", "put rows right").slow();
+const LOOK: Operation = Operation::read("check", "compare rows with each other").endless();
+const REPAIR: Operation = Operation::write("repair", "put rows right").endless();
 
 const REPAIRING: &str = "repair the store";
 
@@ -156,7 +156,7 @@ async fn look_at_all(client: &Object) -> Outcome<Vec<Inconsistency>> {
         return Ok(Vec::new());
     }
     begin_snapshot(client).await?;
-    allow_slow(client).await?;
+    allow_endless(client).await?;
     let found = look(client).await?;
     commit(client).await?;
     Ok(found)
@@ -186,7 +186,7 @@ async fn repair_all(client: &Object) -> Outcome<Vec<Inconsistency>> {
         return Err(Error::unavailable(REPAIRING, "a server works with it").into());
     }
     begin(client).await?;
-    allow_slow(client).await?;
+    allow_endless(client).await?;
     let alone = "select pg_try_advisory_xact_lock($1, hashtext(current_setting('search_path')))";
     if !client.query_one(alone, &[&lock::COPIES]).await?.try_get::<_, bool>(0)? {
         return Err(Error::unavailable(REPAIRING, "a copy is being made in it").into());

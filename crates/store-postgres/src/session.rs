@@ -38,6 +38,8 @@ use crate::{gate, metrics};
 const TRIES_MAX: u32 = 8;
 /// What slow work may take.
 const SLOW: Duration = Duration::from_secs(600);
+/// What work may take that somebody waits for who can end it: how long it takes depends on how much is stored.
+const ENDLESS: Duration = Duration::from_secs(30 * 86_400);
 /// Who works beside servers.
 pub(crate) const BY_HAND: &str = "posthorn, by hand";
 /// Before a repeat; times the number of the try.
@@ -66,6 +68,11 @@ impl Operation {
     /// For maintenance and for counting, which begin with [`allow_slow`].
     pub(crate) const fn slow(self) -> Self {
         self.patient(SLOW)
+    }
+
+    /// For checks by hand, which begin with [`allow_endless`].
+    pub(crate) const fn endless(self) -> Self {
+        self.patient(ENDLESS)
     }
 
     pub(crate) const fn patient(self, patience: Duration) -> Self {
@@ -363,6 +370,12 @@ pub(crate) async fn allow_slow(client: &Object) -> Outcome<()> {
          set local enable_hashjoin = on; set local enable_material = on"
     );
     batch(client, &text).await
+}
+
+/// The same, and they take as long as they take.
+pub(crate) async fn allow_endless(client: &Object) -> Outcome<()> {
+    allow_slow(client).await?;
+    batch(client, "set local statement_timeout = 0").await
 }
 
 /// Prepares nothing and runs text as it is: for what cannot be prepared.
