@@ -244,7 +244,7 @@ async fn a_lane_that_waits_behind_a_block_of_nothing_goes_on_after_a_repair() {
         ("lanes that wait without a head", 1),
     ];
     assert_eq!(found, expected);
-    assert_eq!(posthorn_store_postgres::inconsistencies(&options(&url)).await.expect("looked"), []);
+    assert_eq!(inconsistencies(&options(&url)).await.expect("looked"), []);
     let rows =
         client.query("select due_at from delivery_live order by seq", &[]).await.expect("rows");
     let due: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
