@@ -1,8 +1,9 @@
 # Programs that need nothing of the system they run on, with their man pages and completions.
 #
 # The C library inside is musl where Rust's target for it is installed (rustup target add x86_64-unknown-linux-musl
-# aarch64-unknown-linux-musl); zig is its compiler and linker then. Otherwise it is this machine's glibc, for this
-# machine's processor only.
+# aarch64-unknown-linux-musl); zig is its compiler and linker then. Otherwise it is glibc: this machine's own for its
+# processor, and Debian's for the other one, where this is a Debian whose Rust is new enough.
+. packaging/parts/debian.sh
 
 build_tarball() {
   if [ -n "$binary" ]; then
@@ -10,13 +11,15 @@ build_tarball() {
     pack_tarball "$(uname -m)"
     return
   fi
-  local arch
+  local arch library
   for arch in x86_64 aarch64; do
-    if [ -z "$(library_for "$arch")" ]; then
-      skipped "tarball for $arch: Rust's target $arch-unknown-linux-musl is not installed (rustup target add)"
+    library=$(library_for "$arch")
+    if [ -z "$library" ]; then
+      skipped "tarball for $arch: Rust's target $arch-unknown-linux-musl is not installed (rustup target add)," \
+        "and Debian's Rust for it cannot be had"
       continue
     fi
-    build_static "$arch"
+    build_static "$arch" "$library"
     pack_tarball "$arch"
   done
 }
@@ -25,27 +28,48 @@ build_tarball() {
 library_for() {
   if [ -d "$(rustc --print sysroot)/lib/rustlib/$1-unknown-linux-musl" ]; then
     echo musl
-  elif [ "$1" = "$(uname -m)" ]; then
+  elif [ "$1" = "$(uname -m)" ] || cross_tools "$1" >&2; then
     echo gnu
   fi
 }
 
 # The static program for a processor in $stage/posthorn.
 build_static() {
-  local arch=$1 library target
-  library=$(library_for "$arch")
-  target=$arch-unknown-linux-$library
-  case "$library" in
-    musl)
-      zig_tools
-      CARGO_BUILD=zigbuild build_program --target "$target"
-      ;;
-    gnu)
-      echo "Rust's target $arch-unknown-linux-musl is not installed: the program contains glibc instead"
-      RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" build_program --target "$target"
-      ;;
-  esac
+  local arch=$1 library=$2 target=$1-unknown-linux-$2
+  if [ "$library" = musl ]; then
+    zig_tools
+    CARGO_BUILD=zigbuild build_program --target "$target"
+  else
+    echo "Rust's target $arch-unknown-linux-musl is not installed: the program contains glibc instead"
+    (
+      [ "$arch" = "$(uname -m)" ] || use_cross_tools "$arch"
+      export RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static"
+      build_program --target "$target"
+    )
+  fi
   split_symbols "$(target_folder)/$target/dist/posthorn" "posthorn-$version-$target-static" "$arch"
+}
+
+# Debian's Rust with its library for another processor, in a folder: it would not be installed beside rustup. The linker
+# and the C library are packages that disturb nothing. Fails when they cannot be had, or are too old.
+cross_tools() {
+  local arch=$1 tools debian wanted
+  case "$arch" in x86_64) debian=amd64 ;; aarch64) debian=arm64 ;; *) return 1 ;; esac
+  tools=$(target_folder)/packaging-cross
+  if [ ! -d "$tools/root/usr/lib/rustlib/$arch-unknown-linux-gnu" ]; then
+    say "fetching Debian's Rust for $arch"
+    mkdir -p "$tools" && unpack_debian "$tools/root" '' rustc-web "libstd-rust-web-dev:$debian" || return 1
+  fi
+  debian_wrapper "$tools/rustc" "$tools/root" /usr/bin/rustc --sysroot "$tools/root/usr" || return 1
+  "$tools/rustc" --version || return 1
+  wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+  "$tools/rustc" --version | awk '{ print $2 }' | cat <(echo "$wanted") - | sort --check=quiet --version-sort || return 1
+  need_apt "$arch-linux-gnu-gcc" "gcc-${arch/_/-}-linux-gnu" "libc6-dev-$debian-cross"
+}
+use_cross_tools() {
+  export RUSTC
+  RUSTC=$(realpath "$(target_folder)/packaging-cross/rustc")
+  export "CARGO_TARGET_${1^^}_UNKNOWN_LINUX_GNU_LINKER=$1-linux-gnu-gcc"
 }
 
 zig_tools() {

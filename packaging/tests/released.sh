@@ -24,6 +24,8 @@ test_released() {
   if minisign -V -q -p "$place/key.pub" -m "$place/changed" 2>/dev/null; then fail "the signature fits another list"; fi
   say "packages: tarball"
   test_tarball
+  say "packages: tarball for another processor"
+  test_other_tarball
   say "packages: image"
   test_image
   say "packages: compose"
@@ -60,6 +62,51 @@ test_tarball() {
   # Nobody listens on port 1, so it is refused; a name that is not found is another error.
   in_bare /posthorn health --server http://posthorn.test:1 >"$place/said" 2>&1 || true
   grep -qi refused "$place/said" || { cat "$place/said" && fail "names are not found in an empty root"; }
+}
+
+# The program for arm64 runs in an emulator.
+test_other_tarball() {
+  local archive program
+  archive=$(echo "$place"/dist/posthorn-*-aarch64-linux.tar.gz)
+  if [ "$(uname -m)" != x86_64 ] || [ ! -f "$archive" ]; then
+    skipped "the program for another processor: it was not built here"
+    return
+  fi
+  need_apt qemu-aarch64-static qemu-user-static
+  tar xzf "$archive" -C "$place"
+  program=$(echo "$place"/posthorn-*-aarch64-linux/bin/posthorn)
+  require_static "$program"
+  emulated() { qemu-aarch64-static "$program" "$@"; }
+  emulated version --json >"$place/said"
+  grep -q '"static": true' "$place/said" || fail "the program for arm64 does not know that it is static"
+  # The demo starts other processes, which the emulator cannot.
+  local folder=$place/arm64 job
+  mkdir "$folder"
+  qemu-aarch64-static "$program" serve --listen 127.0.0.1:0 --allow 127.0.0.0/8 --data "$folder/data" \
+    --address-file "$folder/address" >"$place/said" 2>&1 &
+  job=$!
+  comes_true 30 test -s "$folder/address" || { cat "$place/said" && fail "a server on arm64 did not start"; }
+  (
+    export POSTHORN_SERVER POSTHORN_KEY
+    POSTHORN_SERVER=$(cat "$folder/address") POSTHORN_KEY=$(cat "$folder/data/operator.key")
+    timeout 60 qemu-aarch64-static "$program" listen --subscribe orders >"$place/heard" 2>&1 &
+    comes_true 30 grep -q 'subscribed to orders' "$place/heard" || { cat "$place/heard" && fail "no receiver on arm64"; }
+    emulated send orders order.created '{"id": 7}' >/dev/null
+    comes_true 30 grep -q 'signature verified' "$place/heard" || { cat "$place/heard" && fail "no delivery on arm64"; }
+    kill %+
+  ) || { kill "$job" && exit 1; }
+  kill "$job"
+  wait "$job" || fail "a server on arm64 did not stop in good order"
+}
+
+# comes_true SECONDS COMMAND...: tries until it succeeds.
+comes_true() {
+  local until=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$until" ] || return 1
+    sleep 0.2
+  done
 }
 
 # In that root, with what the kernel offers, and processes and a network of its own.

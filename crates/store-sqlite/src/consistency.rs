@@ -221,10 +221,10 @@ mod tests {
              on conflict do update set events = 5; \
              insert into push_channel (agent, id, created_at) values (9, x'00', 0); \
              insert into subscription (no, id, tenant) values (64, zeroblob(16), 1); \
-             insert into subscription (no, id, tenant, deleted_at, swept) values (65, x'01', 1, 1, 0); \
+             insert into subscription (no, id, tenant, deleted_at, swept) values (65, randomblob(16), 1, 1, 0); \
              insert into event (no, id, tenant, accepted_at, first_seq, deliveries, topic, event_type, \
              content_type, payload) values (1, zeroblob(16), 1, 0, 1, 2, 't', 't', '', x''), \
-             (2, x'01', 1, 0, 4, 1, 't', 't', '', x''); \
+             (2, randomblob(16), 1, 0, 4, 1, 't', 't', '', x''); \
              insert into delivery (seq, id, event, tenant, subscription, state, due_at, attempts, budget_base, lane, \
              holds_lane) values (1, x'01', 1, 1, 64, 0, 9223372036854775807, 0, 0, 'a', 1), \
              (2, x'02', 1, 1, 64, 0, 9223372036854775807, 0, 0, 'a', 1), \
