@@ -68,7 +68,7 @@ pub(crate) fn lock(path: &Path) -> Result<File, OpenError> {
 /// The files of a store in a directory, as far as they are there.
 pub fn files(path: &Path) -> Vec<PathBuf> {
     let with = |end: &str| path.join(format!("{DATABASE_FILE}{end}"));
-    vec![with(""), with("-wal"), with("-shm"), path.join(LOCK_FILE)]
+    vec![with(""), with("-wal"), with("-shm"), with("-journal"), path.join(LOCK_FILE)]
 }
 
 /// Makes the database before SQLite does, which gives its log and index the mode that the database has.
@@ -127,6 +127,7 @@ pub(crate) fn reader(options: &Options) -> Result<Connection, OpenError> {
 
 /// A read-only connection to a database file.
 pub(crate) fn read_only(file: &Path) -> Result<Connection, OpenError> {
+    undo_begun(file);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(file, flags)
         .map_err(OpenError::sqlite("opening the file for reading"))?;
@@ -135,6 +136,24 @@ pub(crate) fn read_only(file: &Path) -> Result<Connection, OpenError> {
     set(&conn, "query_only", "1", "1")?;
     set(&conn, "mmap_size", "0", "0")?;
     Ok(conn)
+}
+
+/// A start that was killed before the database had its log left a journal, and nobody can read before what it had begun is
+/// undone. SQLite does that for whoever may write, unless somebody is at work. Who may not write gets its error.
+fn undo_begun(file: &Path) {
+    let mut journal = file.as_os_str().to_owned();
+    journal.push("-journal");
+    if !Path::new(&journal).exists() {
+        return;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let undone = Connection::open_with_flags(file, flags).and_then(|conn| {
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        conn.query_row("select count(*) from sqlite_schema", [], |_| Ok(()))
+    });
+    if let Err(error) = undone {
+        tracing::debug!(%error, file = %file.display(), "what a killed start had begun was not undone");
+    }
 }
 
 fn set_cache(conn: &Connection, bytes: usize) -> Result<(), OpenError> {

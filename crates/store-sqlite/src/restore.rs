@@ -49,10 +49,12 @@ pub struct Contents {
 pub fn look(file: &Path) -> Result<Backup, RestoreError> {
     let bytes =
         std::fs::metadata(file).map_err(|e| RestoreError::Unreadable(file.to_owned(), e))?;
-    let mut log = file.as_os_str().to_owned();
-    log.push("-wal");
-    if std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
-        return Err(RestoreError::Live(file.to_owned()));
+    for end in ["-wal", "-journal"] {
+        let mut log = file.as_os_str().to_owned();
+        log.push(end);
+        if std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+            return Err(RestoreError::Live { file: file.to_owned(), end });
+        }
     }
     let conn = immutable(file)?;
     let damage = integrity::check_connection(&conn, Depth::Full)?;
@@ -139,7 +141,7 @@ pub fn restore(
         }
         to.sync_all()?;
         // Of another store that was here once, these would be taken for its own.
-        for end in ["-wal", "-shm"] {
+        for end in ["-wal", "-shm", "-journal"] {
             let left = directory.join(format!("{DATABASE_FILE}{end}"));
             if left.exists() {
                 std::fs::remove_file(left)?;
@@ -166,9 +168,14 @@ pub enum RestoreError {
     NoStore(PathBuf),
     /// A log lies beside it.
     #[error(
-        "{0} has a log beside it (-wal): it is a store in use, or was copied from one, and no backup"
+        "{file} has a log beside it ({end}): it is a store in use, or was copied from one, and no backup"
     )]
-    Live(PathBuf),
+    Live {
+        /// Which one.
+        file: PathBuf,
+        /// What the name of the log has more.
+        end: &'static str,
+    },
     /// It is damaged.
     #[error("the file is damaged: {}", .0.findings.first().map_or("", String::as_str))]
     Damaged(Damage),

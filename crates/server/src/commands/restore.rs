@@ -149,7 +149,7 @@ fn explain(error: &RestoreError) -> Failure {
         RestoreError::NoStore(_) | RestoreError::HalfCopied(_) => {
             Failure::new(Code::Failure, message).hint("name another file")
         }
-        RestoreError::Live(_) => Failure::new(Code::Failure, message)
+        RestoreError::Live { .. } => Failure::new(Code::Failure, message)
             .hint("make a backup of it with `posthorn backup`, and restore that"),
         RestoreError::Damaged(_) => Failure::new(Code::Damaged, message).hint("use another backup"),
         RestoreError::Exists(_) => Failure::new(Code::CannotCreate, message)

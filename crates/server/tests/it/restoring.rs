@@ -37,11 +37,17 @@ fn a_restored_store_calls_nobody_until_it_is_resumed() {
         "nothing was written",
     ]);
     assert!(!home.path().join("restored").exists());
+    // Of a store that was there once.
+    let left = ["posthorn.db-wal", "posthorn.db-shm", "posthorn.db-journal"];
+    let left = left.map(|name| home.path().join("restored").join(name));
+    std::fs::create_dir(home.path().join("restored")).expect("made");
+    left.iter().for_each(|file| std::fs::write(file, "of another store").expect("written"));
     home.run("restore backup.db --to restored").exits(0).says(&[
         "restored",
         "serve --hold",
         "posthorn resume",
     ]);
+    left.iter().for_each(|file| assert!(!file.exists(), "{}", file.display()));
     home.run("restore backup.db --to restored").exits(73).says(&["a store already"]);
     std::fs::copy(home.data().join("seal.key"), home.path().join("restored/seal.key"))
         .expect("copied");
@@ -83,6 +89,9 @@ fn a_file_that_is_no_sound_backup_is_not_restored() {
         .exits(1)
         .says(&["a log beside it", "posthorn backup"]);
     server.stop();
+    home.write("backup.db-journal", "what to undo");
+    home.run("restore backup.db --to r").exits(1).says(&["a log beside it", "-journal"]);
+    std::fs::remove_file(home.path().join("backup.db-journal")).expect("removed");
 
     home.run("restore missing.db --to r").exits(1).says(&["missing.db cannot be read"]);
     home.write(

@@ -9,7 +9,9 @@ use posthorn_conformance::builders::{Setting, at, delivery, event, whole};
 use posthorn_domain::{Event, SubscriptionId};
 use posthorn_store::copy::{ATTEMPT, DELIVERY, Reading, Report, SHEETS, Unit, Value, bring};
 use posthorn_store::{NewDelivery, NewEvent, Store};
-use posthorn_store_sqlite::{CopySource, CopyTarget, OpenError, Options, SqliteStore, repair};
+use posthorn_store_sqlite::{
+    CopyError, CopySource, CopyTarget, Depth, OpenError, Options, SqliteStore, check_file, repair,
+};
 use rusqlite::Connection;
 
 /// A store in a directory of its own.
@@ -243,6 +245,31 @@ async fn what_is_not_whole_or_of_another_schema_is_not_repaired() {
     let versions = folder.numbers("select max(version) from migration");
     let known = i64::try_from(posthorn_store_sqlite::SCHEMA_VERSION).expect("small");
     assert_eq!(versions, [Some(known - 1)], "nothing was brought up to date on the side");
+}
+
+#[test]
+fn a_store_whose_first_start_was_killed_is_in_nobodys_way() {
+    // Before the database has its log, a kill leaves a journal that says what to undo.
+    let begun = Folder::new();
+    let conn = begun.conn();
+    conn.execute_batch(
+        "pragma cache_size = 1; begin; create table begun (payload blob); \
+         insert into begun values (zeroblob(1000000))",
+    )
+    .expect("begun");
+    let killed = || {
+        let folder = Folder::new();
+        for name in ["posthorn.db", "posthorn.db-journal"] {
+            let length = std::fs::copy(begun.path().join(name), folder.path().join(name));
+            assert!(length.expect(name) > 0, "{name}");
+        }
+        folder
+    };
+    CopyTarget::open(killed().path(), "the first").expect("a target");
+    let empty = CopySource::open(killed().path()).err().expect("nothing to copy");
+    assert!(matches!(empty, CopyError::OlderSchema { found: 0, .. }), "{empty}");
+    let damage = check_file(killed().path(), Depth::Quick).expect("checked");
+    assert_eq!(damage.findings, [""; 0]);
 }
 
 /// What is in no sheet under its own name: columns, or a whole table where none are named.
