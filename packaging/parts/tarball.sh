@@ -11,15 +11,14 @@ build_tarball() {
     pack_tarball "$(uname -m)"
     return
   fi
-  local arch library
+  local arch
   for arch in x86_64 aarch64; do
-    library=$(library_for "$arch")
-    if [ -z "$library" ]; then
+    if [ -z "$(library_for "$arch")" ]; then
       skipped "tarball for $arch: Rust's target $arch-unknown-linux-musl is not installed (rustup target add)," \
         "and Debian's Rust for it cannot be had"
       continue
     fi
-    build_static "$arch" "$library"
+    build_static "$arch"
     pack_tarball "$arch"
   done
 }
@@ -35,7 +34,9 @@ library_for() {
 
 # The static program for a processor in $stage/posthorn.
 build_static() {
-  local arch=$1 library=$2 target=$1-unknown-linux-$2
+  local arch=$1 library target
+  library=$(library_for "$arch")
+  target=$arch-unknown-linux-$library
   if [ "$library" = musl ]; then
     zig_tools
     CARGO_BUILD=zigbuild build_program --target "$target"
