@@ -56,7 +56,8 @@ build_static() {
 cross_tools() {
   local arch=$1 tools debian wanted
   case "$arch" in x86_64) debian=amd64 ;; aarch64) debian=arm64 ;; *) return 1 ;; esac
-  tools=$(target_folder)/packaging-cross
+  # The compiler is started in many folders.
+  tools=$(realpath -m "$(target_folder)/packaging-cross")
   if [ ! -d "$tools/root/usr/lib/rustlib/$arch-unknown-linux-gnu" ]; then
     say "fetching Debian's Rust for $arch"
     mkdir -p "$tools" && unpack_debian "$tools/root" '' rustc-web "libstd-rust-web-dev:$debian" || return 1
@@ -69,7 +70,7 @@ cross_tools() {
 }
 use_cross_tools() {
   export RUSTC
-  RUSTC=$(realpath "$(target_folder)/packaging-cross/rustc")
+  RUSTC=$(realpath -m "$(target_folder)/packaging-cross/rustc")
   export "CARGO_TARGET_${1^^}_UNKNOWN_LINUX_GNU_LINKER=$1-linux-gnu-gcc"
 }
 
